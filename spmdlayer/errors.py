@@ -1,0 +1,33 @@
+"""How errors of use are worded: the rank first, then what is wrong.
+
+Errors of use are `ValueError` and `TypeError`.  Every message names the
+argument, what was given and what would be right; the rank is put in front
+once it is known.
+"""
+
+_rank = None
+
+
+def set_rank(rank):
+    """Tell the messages which rank of MPI_COMM_WORLD this process is."""
+    global _rank
+    _rank = rank
+
+
+def _located(message):
+    return message if _rank is None else f"[rank {_rank}] {message}"
+
+
+def value_error(message):
+    """A ValueError to raise, with this process's rank in its text."""
+    return ValueError(_located(message))
+
+
+def type_error(message):
+    """A TypeError to raise, with this process's rank in its text."""
+    return TypeError(_located(message))
+
+
+def runtime_error(message):
+    """A RuntimeError to raise, with this process's rank in its text."""
+    return RuntimeError(_located(message))
