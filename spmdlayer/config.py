@@ -13,6 +13,7 @@ from contextlib import contextmanager
 class _State(threading.local):
     grad_enabled = True  # operations record themselves on the tape
     region = None  # the innermost open boundary region, or None
+    engine = None  # the backward pass that runs, or None
     phase = "forward"  # what the tracer writes beside a collective
 
 

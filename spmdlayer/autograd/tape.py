@@ -1,0 +1,240 @@
+"""The tape: nodes, and the engine that runs them backwards.
+
+Every recorded operation is a `Node` with a sequence number.  The engine keeps
+the cotangents that wait in a heap by sequence number, largest first: a node
+runs once, after all its consumers, without a walk of the graph in advance.
+
+What a node does lies in its `op`, an object with
+
+    pull(node, g)        -> cotangents of its edges, from raw arrays
+    pull_graph(node, g)  -> the same, recorded on the tape (create_graph)
+    accumulate(old, new) -> the sum of two cotangents of the node's output
+
+A cotangent of a local tensor is a raw array (a Tensor under create_graph); of
+a distributed tensor always a distributed Tensor, since its layout matters.
+"""
+
+import itertools
+import operator
+from heapq import heappop, heappush
+
+from ..config import state
+from ..errors import runtime_error
+
+next_order = itertools.count(-1, -1).__next__  # negated: the heap pops the smallest first
+
+
+class Node:
+    """One recorded operation.
+
+    Attributes
+    ----------
+    order : the negated sequence number
+    op : what runs backwards (see the module's text)
+    edges : a tuple with, for each input, the node that made it, or None
+    saved : raw arrays that the vjp needs, or None
+    params : what else it needs
+    region : the boundary region in which it was recorded, or None
+    spec : the Spec of a distributed output; None for a local one
+    hooks : functions of the cotangent, or None
+    """
+
+    __slots__ = ("order", "op", "edges", "saved", "params", "region", "spec", "hooks", "__weakref__")
+
+    def __init__(self, op, edges, saved=None, params=None, spec=None):
+        self.order = next_order()
+        self.op = op
+        self.edges = edges
+        self.saved = saved
+        self.params = params
+        self.region = state.region
+        self.spec = spec
+        self.hooks = None
+
+    def __repr__(self):
+        return f"<Node {-self.order} {self.op.name}>"
+
+
+class NodeOp:
+    """Base of what runs backwards; see the module's text."""
+
+    name = "node"
+    accumulate = staticmethod(operator.add)
+    keeps = False  # a node that survives backward (leaves)
+    inner_region = staticmethod(lambda node: None)  # the region whose nodes its edges may touch
+
+
+class _Freed(NodeOp):
+    name = "freed"
+
+    @staticmethod
+    def pull(node, g):
+        raise runtime_error(
+            "backward reached a part of the graph that an earlier backward has freed; "
+            "pass retain_graph=True to the earlier one"
+        )
+
+    pull_graph = pull
+
+
+FREED = _Freed()
+
+
+class Pick(NodeOp):
+    """Output `params` of a node with several: puts its cotangent in its place."""
+
+    name = "output"
+
+    @staticmethod
+    def pull(node, g):
+        return (Slots({node.params: g}),)
+
+    pull_graph = pull
+
+
+PICK = Pick()
+
+
+class _Upper:
+    """What upper floors install for distributed tensors; nothing here imports upwards.
+
+    leaf : the op of a distributed leaf
+    seed(root, grad_outputs) : the cotangent to start a distributed root with
+    natural(node, g) : a cotangent as users see it
+    zeros(tensor) : the gradient of a tensor that nothing reached
+    """
+
+    leaf = seed = natural = zeros = None
+
+
+upper = _Upper()
+
+
+class Slots(dict):
+    """Cotangents of a node with several outputs, by output; missing ones are zero."""
+
+
+def add_slots(old, new, add):
+    """Add up two `Slots`, entry by entry with `add`."""
+    total = Slots(old)
+    for key, value in new.items():
+        total[key] = add(total[key], value) if key in total else value
+    return total
+
+
+def pick(node, index, op=PICK, spec=None):
+    """The node of output `index` of a node with several outputs."""
+    proxy = Node(op, (node,), None, index, spec)
+    proxy.region = node.region
+    return proxy
+
+
+class Engine:
+    """One backward pass.
+
+    Parameters
+    ----------
+    create_graph : record the backward pass itself
+    retain_graph : keep what the nodes saved
+    wanted : the nodes whose cotangents `grad` asks for, or None: then leaves
+        accumulate into their `.grad`
+    """
+
+    def __init__(self, create_graph=False, retain_graph=False, wanted=None):
+        self.create_graph = create_graph
+        self.retain_graph = retain_graph or create_graph
+        self.wanted = wanted
+        self.captured = {}
+        self.heap = []
+        self.pending = {}
+        self.entered = {}  # regions whose outputs have been popped, with what they keep for this pass
+        self.at_end = []  # functions to call when the heap is empty
+        # Nothing below the oldest wanted node can contribute to it.
+        self.last = max((node.order for node in wanted), default=None) if wanted is not None else None
+
+    def add(self, node, cotangent):
+        """Give `node` a cotangent (None: only make it run, with zeros)."""
+        pending = self.pending
+        if node not in pending:
+            pending[node] = cotangent
+            heappush(self.heap, (node.order, node))
+        elif cotangent is not None:
+            old = pending[node]
+            pending[node] = cotangent if old is None else node.op.accumulate(old, cotangent)
+
+    def run(self):
+        """Run all that is pending, until nothing is."""
+        outer, phase, grad_mode, region = state.engine, state.phase, state.grad_enabled, state.region
+        state.engine, state.phase, state.grad_enabled = self, "backward", self.create_graph
+        try:
+            self._loop()
+            while self.at_end:
+                self.at_end.pop(0)()
+        finally:
+            state.engine, state.phase, state.grad_enabled, state.region = outer, phase, grad_mode, region
+
+    def _loop(self):
+        heap, pending, wanted, add = self.heap, self.pending, self.wanted, self.add
+        graph, retain = self.create_graph, self.retain_graph
+        while heap:
+            order, node = heappop(heap)
+            if wanted is not None and order > self.last:
+                pending.clear()
+                heap.clear()
+                return
+            g = pending.pop(node)
+            if node.hooks is not None and g is not None:
+                g = run_hooks(node, g)
+            op = node.op
+            if wanted is not None and node in wanted:
+                self.captured[node] = g
+            grads = op.pull_graph(node, g) if graph else op.pull(node, g)
+            region = node.region
+            for edge, grad in zip(node.edges, grads):
+                if edge is None or grad is None:
+                    continue
+                if edge.region is not region and edge.region is not None:
+                    check_visible(node, edge)
+                old = pending.get(edge)
+                if old is not None:
+                    pending[edge] = edge.op.accumulate(old, grad)
+                else:
+                    add(edge, grad)
+            if not retain and not op.keeps:
+                node.op, node.edges, node.saved, node.params = FREED, (), None, None
+
+
+def current_engine():
+    """The engine of the backward pass that runs, or None."""
+    return state.engine
+
+
+def sees(region, other):
+    """Whether code in `region` may use local tensors made in `other`."""
+    while region is not None:
+        if region is other or any(sees(source, other) for source in region.sources):
+            return True
+        region = region.parent
+    return False
+
+
+def check_visible(node, edge):
+    """Raise when a gradient would enter a region by another way than its outputs."""
+    inner = node.op.inner_region(node)
+    if not sees(inner if inner is not None else node.region, edge.region):
+        raise escaped(edge.region)
+
+
+def escaped(region):
+    """The error for a gradient through a local tensor that left its region."""
+    return runtime_error(
+        f"backward would differentiate through a local tensor that escaped from {region.label}: gradients leave a "
+        "region through its outputs alone.  Return it from forward (its value may be used freely; detach() says so)"
+    )
+
+
+def run_hooks(node, g):
+    """The cotangent after the node's hooks; a hook may return another one."""
+    for hook in tuple(node.hooks):
+        g = hook(node, g)
+    return g
