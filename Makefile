@@ -1,0 +1,35 @@
+# make run     the two examples          MPI=mpich|openmpi|system  which MPI (default: the
+# make test    lint and all tests                  system's where it works, otherwise mpich)
+# make lint    style and floors          RANKS=2                   ranks of run and bench
+# make bench   speed, as ratios          TESTS="tests/comm" SIZES="2 4"   a part of the tests
+# make clean   remove the environments
+PYTHON ?= python3
+MPI ?=
+RANKS ?= 2
+SIZES ?= 1 2 3 4
+TESTS ?= tests
+export MPI
+
+INSIDE = $(PYTHON) scripts/environment.py
+# B905 asks for zip(strict=...), which hot paths cannot afford.
+RUFF = ruff check --isolated --no-cache --quiet --line-length 120 --target-version py311 \
+	--select E,F,W,I,UP,B,C4,PLE --ignore B905
+
+.PHONY: run test lint bench clean
+
+run:
+	$(INSIDE) mpiexec -n $(RANKS) python scripts/examples/local_loss.py
+	$(INSIDE) mpiexec -n $(RANKS) python scripts/examples/digits.py
+
+test: lint
+	$(INSIDE) python scripts/run_tests.py --sizes $(SIZES) -- $(TESTS)
+
+lint:
+	$(INSIDE) $(RUFF) .
+	$(INSIDE) lint-imports --no-cache --no-logo
+
+bench:
+	$(INSIDE) mpiexec -n $(RANKS) python scripts/bench/run.py
+
+clean:
+	rm -rf .venv-* build dist *.egg-info
