@@ -1,0 +1,219 @@
+"""Elementwise operations: arithmetic, functions, comparisons.
+
+Names, broadcasting and dtypes are NumPy 2's: Python numbers are weak, arrays
+and NumPy scalars are not.  Where a function has a kink (abs, maximum,
+minimum) the inputs that attain the value share the gradient equally; where
+it is piecewise constant (floor, sign) the gradient is zero.
+"""
+
+import cmath
+import math
+
+from ..autograd.tensor import asarray
+from ..dtypes import dtype as as_dtype
+from ..dtypes import is_complex
+from ..errors import type_error
+from .registry import apply, binary, elementwise, unary
+from .registry import conj as conjugate
+
+_LN2 = math.log(2.0)
+_LN10 = math.log(10.0)
+_NUMBERS = (bool, int, float, complex)
+
+
+def _same(g):
+    return g
+
+
+def _zero(g, xp):
+    return xp.zeros_like(g)
+
+
+# Arithmetic --------------------------------------------------------------
+
+add = binary("add", (_same, _same))
+subtract = binary("subtract", (_same, lambda g: -g))
+multiply = binary("multiply", (lambda g, b: g * conjugate(b), lambda g, a: g * conjugate(a)))
+divide = binary("divide", (lambda g, b: g / conjugate(b), lambda g, b, y: -g * conjugate(y / b)))
+floor_divide = binary("floor_divide", (_zero, _zero))
+remainder = binary("remainder", (_same, lambda g, a, b, xp: -g * xp.floor_divide(a, b)))
+
+
+def _power_base(g, a, b, xp):
+    """b a^(b-1); 0 for b = 0, at a = 0 too."""
+    if isinstance(b, _NUMBERS):
+        if b == 0:
+            return xp.zeros_like(g)
+        return g * conjugate(a + a) if b == 2 else g * conjugate(b * a ** (b - 1))
+    # Only where both are 0 the exponent would be -1 and the product nan.
+    return g * conjugate(b * a ** xp.where((a == 0) & (b == 0), 1, b - 1))
+
+
+def _power_exponent(g, a, y, xp):
+    """a^b log(a); 0 for a = 0."""
+    if isinstance(a, _NUMBERS):
+        if a == 0:
+            return xp.zeros_like(g)
+        log = cmath.log(a) if is_complex(y.dtype) else (math.log(a) if a > 0 else math.nan)
+        return g * conjugate(y * log)
+    return g * conjugate(y * xp.log(xp.where(a == 0, 1, a)))
+
+
+power = binary("power", (_power_base, _power_exponent))
+pow = power  # noqa: A001: the Array API's name
+
+negative = unary("negative", (lambda g: -g,))
+positive = unary("positive", (_same,))
+copy = unary("copy", (_same,), doc="A copy of a tensor, on the tape like any other result.")
+square = unary("square", (lambda g, a: g * conjugate(a + a),))
+sqrt = unary("sqrt", (lambda g, y: g * 0.5 / conjugate(y),))
+reciprocal = unary("reciprocal", (lambda g, y: -g * conjugate(y * y),))
+
+
+def _sign(g, a, y, xp):
+    """For complex numbers sign is z/|z|, whose phase moves."""
+    if not is_complex(a.dtype):
+        return xp.zeros_like(g)
+    return (g - y * xp.real(xp.conj(y) * g)) / xp.abs(a)
+
+
+abs = unary("abs", (lambda g, a, xp: g * xp.sign(a),))  # noqa: A001: NumPy's name
+sign = unary("sign", (_sign,))
+
+
+# Exponentials and logarithms ---------------------------------------------
+
+exp = unary("exp", (lambda g, y: g * conjugate(y),))
+expm1 = unary("expm1", (lambda g, y: g * conjugate(y + 1),))
+log = unary("log", (lambda g, a: g / conjugate(a),))
+log1p = unary("log1p", (lambda g, a: g / conjugate(1 + a),))
+log2 = unary("log2", (lambda g, a: g / conjugate(a * _LN2),))
+log10 = unary("log10", (lambda g, a: g / conjugate(a * _LN10),))
+
+
+def _sigmoid(np, x):
+    """1 / (1 + exp(-x)), without overflow for large negative x."""
+    x = np.asarray(x)
+    small = np.exp(np.where(np.real(x) < 0, x, -x))
+    return np.where(np.real(x) < 0, small, 1) / (1 + small)
+
+
+sigmoid = unary("sigmoid", (lambda g, y: g * conjugate(y * (1 - y)),), _sigmoid, doc="1 / (1 + exp(-a)), elementwise.")
+
+
+# Trigonometric and hyperbolic functions ----------------------------------
+
+sin = unary("sin", (lambda g, a, xp: g * conjugate(xp.cos(a)),))
+cos = unary("cos", (lambda g, a, xp: -g * conjugate(xp.sin(a)),))
+tan = unary("tan", (lambda g, y: g * conjugate(1 + y * y),))
+asin = unary("asin", (lambda g, a, xp: g / conjugate(xp.sqrt(1 - a * a)),))
+acos = unary("acos", (lambda g, a, xp: -g / conjugate(xp.sqrt(1 - a * a)),))
+atan = unary("atan", (lambda g, a: g / conjugate(1 + a * a),))
+sinh = unary("sinh", (lambda g, a, xp: g * conjugate(xp.cosh(a)),))
+cosh = unary("cosh", (lambda g, a, xp: g * conjugate(xp.sinh(a)),))
+tanh = unary("tanh", (lambda g, y: g * conjugate(1 - y * y),))
+asinh = unary("asinh", (lambda g, a, xp: g / conjugate(xp.sqrt(1 + a * a)),))
+acosh = unary("acosh", (lambda g, a, xp: g / conjugate(xp.sqrt(a - 1) * xp.sqrt(a + 1)),))
+atanh = unary("atanh", (lambda g, a: g / conjugate(1 - a * a),))
+atan2 = binary("atan2", (lambda g, a, b: g * b / (a * a + b * b), lambda g, a, b: -g * a / (a * a + b * b)))
+
+
+# Selection ---------------------------------------------------------------
+
+
+def attains(value, extreme):
+    """Where `value` is the extreme value; NaN, which wins every comparison, equals NaN here."""
+    return (value == extreme) | ((value != value) & (extreme != extreme))
+
+
+def _share(g, mine, other, extreme, xp):
+    """The cotangent where `mine` is the extreme value, half of it where both are."""
+    return xp.where(attains(mine, extreme), xp.where(attains(other, extreme), g * 0.5, g), 0)
+
+
+_extreme_vjps = (lambda g, a, b, y, xp: _share(g, a, b, y, xp), lambda g, a, b, y, xp: _share(g, b, a, y, xp))
+maximum = binary("maximum", _extreme_vjps)
+minimum = binary("minimum", _extreme_vjps)
+
+_where, _ = elementwise("where", (_zero, lambda g, a, xp: xp.where(a, g, 0), lambda g, a, xp: xp.where(a, 0, g)))
+
+
+def where(condition, x, y):
+    """`x` where the condition holds, else `y`; all three broadcast.
+
+    The dtype is that of x and y together.  Nothing communicates but what the
+    layouts of distributed operands need.
+    """
+    return apply(_where, (condition, x, y))
+
+
+_where.public = where
+
+
+def clip(x, min=None, max=None):  # noqa: A002: NumPy's names
+    """x between two bounds (numbers, arrays, tensors or None), elementwise.
+
+    Where x equals a bound the two share the gradient equally.
+    """
+    if min is not None:
+        x = maximum(x, min)
+    if max is not None:
+        x = minimum(x, max)
+    return x if min is not None or max is not None else copy(x)
+
+
+# Comparisons, logic and bits: no gradients -------------------------------
+
+equal = binary("equal")
+not_equal = binary("not_equal")
+less = binary("less")
+less_equal = binary("less_equal")
+greater = binary("greater")
+greater_equal = binary("greater_equal")
+logical_and = binary("logical_and")
+logical_or = binary("logical_or")
+logical_xor = binary("logical_xor")
+logical_not = unary("logical_not")
+isnan = unary("isnan")
+isfinite = unary("isfinite")
+isinf = unary("isinf")
+signbit = unary("signbit")
+bitwise_and = binary("bitwise_and")
+bitwise_or = binary("bitwise_or")
+bitwise_xor = binary("bitwise_xor")
+bitwise_invert = unary("bitwise_invert")
+bitwise_left_shift = binary("bitwise_left_shift")
+bitwise_right_shift = binary("bitwise_right_shift")
+
+
+# Rounding: the gradient is zero ------------------------------------------
+
+floor = unary("floor", (_zero,))
+ceil = unary("ceil", (_zero,))
+trunc = unary("trunc", (_zero,))
+round = unary("round", (_zero,), doc="To the nearest integer, halves to even, elementwise.")  # noqa: A001: NumPy's name
+
+
+# Complex parts and dtypes ------------------------------------------------
+
+real = unary("real", (_same,))
+imag = unary("imag", (lambda g, a, xp: g * 1j if is_complex(a.dtype) else xp.zeros_like(g),))
+conj = unary("conj", (lambda g: conjugate(g),), doc="The complex conjugate, elementwise.")
+
+# The cotangent comes back in the input's dtype, as that of every elementwise operation.
+_astype, _ = elementwise("astype", (_same,), lambda np, x, dtype: x.astype(dtype, copy=False))
+
+
+def astype(x, dtype):
+    """x in another dtype (a numpy.dtype, scalar type or name).
+
+    The gradient is cast back to x's dtype.  A TypeError if that would drop
+    imaginary parts: take `real(x)` first.
+    """
+    x, dtype = asarray(x), as_dtype(dtype)
+    if is_complex(x.dtype) and not is_complex(dtype) and dtype.kind != "b":
+        raise type_error(f"astype: {x.dtype.name} to {dtype.name} would drop the imaginary parts; take real(x) first")
+    return apply(_astype, (x,), {"dtype": dtype})
+
+
+_astype.public = astype
