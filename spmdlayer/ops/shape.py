@@ -1,0 +1,308 @@
+"""Operations that move elements without computing: reshape, permute, join, cut, repeat.
+
+All return new tensors.  Locally the buffers are shared where NumPy shares
+them, which nobody can notice: a write to a shared buffer copies it first.
+"""
+
+import math
+
+import numpy as np
+
+from ..autograd.tensor import asarray
+from ..errors import type_error, value_error
+from .reductions import normalise_axes, normalise_axis
+from .registry import apply, define, unbroadcast
+
+
+def as_shape(name, shape):
+    """An int or a sequence of ints as a tuple of Python ints."""
+    items = shape if isinstance(shape, (tuple, list)) else (shape,)
+    try:
+        return tuple(item.__index__() for item in items)
+    except AttributeError:
+        raise type_error(f"{name}: shape must be an int or a sequence of ints, {shape!r} was given") from None
+
+
+# Reshape and its special cases -------------------------------------------
+
+_reshape = define(
+    "reshape", lambda np, x, shape: np.reshape(x, shape), (lambda g, p, xp: xp.reshape(g, p.shapes[0]),)
+)
+
+
+def _complete(given, shape):
+    """A shape with its -1, if any, replaced by what is left."""
+    size = math.prod(shape)
+    unknown = [axis for axis, extent in enumerate(given) if extent == -1]
+    known = math.prod(extent for extent in given if extent != -1)
+    complete = given
+    if len(unknown) == 1 and known > 0:
+        complete = tuple(size // known if extent == -1 else extent for extent in given)
+    if len(unknown) > 1 or min(complete, default=0) < 0 or math.prod(complete) != size:
+        raise value_error(f"reshape: shape {given} was given for a tensor of shape {shape}, which has {size} elements")
+    return complete
+
+
+def reshape(x, shape):
+    """The elements in C order under another (global) shape; one extent may be -1."""
+    x = asarray(x)
+    return apply(_reshape, (x,), {"shape": _complete(as_shape("reshape", shape), x.shape)})
+
+
+_reshape.public = reshape
+
+
+def ravel(x):
+    """The elements in C order as one dimension."""
+    return reshape(x, (-1,)) if asarray(x).size else reshape(x, (0,))
+
+
+flatten = ravel
+
+_squeeze = define(
+    "squeeze", lambda np, x, axis: np.squeeze(x, axis=axis), (lambda g, p, xp: xp.expand_dims(g, axis=p.axis),)
+)
+_expand_dims = define(
+    "expand_dims", lambda np, x, axis: np.expand_dims(x, axis), (lambda g, p, xp: xp.squeeze(g, axis=p.axis),)
+)
+
+
+def squeeze(x, axis=None):
+    """Without the named dimensions, which have extent 1; None: without all of extent 1."""
+    x = asarray(x)
+    if axis is None:
+        axes = tuple(index for index, extent in enumerate(x.shape) if extent == 1)
+    else:
+        axes = normalise_axes("squeeze", axis, x.ndim)
+    wrong = [index for index in axes if x.shape[index] != 1]
+    if wrong:
+        raise value_error(f"squeeze: dimension {wrong[0]} of shape {x.shape} has more or less than one element")
+    return apply(_squeeze, (x,), {"axis": axes})
+
+
+def expand_dims(x, axis):
+    """With new dimensions of extent 1 at these positions (int or tuple) of the result."""
+    x = asarray(x)
+    count = len(axis) if isinstance(axis, (tuple, list)) else 1
+    return apply(_expand_dims, (x,), {"axis": normalise_axes("expand_dims", axis, x.ndim + count)})
+
+
+_squeeze.public, _expand_dims.public = squeeze, expand_dims
+
+
+# Permutations ------------------------------------------------------------
+
+
+def _inverse(axes):
+    return tuple(sorted(range(len(axes)), key=axes.__getitem__))
+
+
+_permute_dims = define(
+    "permute_dims",
+    lambda np, x, axes: np.transpose(x, axes),
+    (lambda g, p, xp: xp.permute_dims(g, _inverse(p.axes)),),
+)
+
+
+def permute_dims(x, axes):
+    """The dimensions in another order: dimension i of the result is dimension axes[i] of x."""
+    x = asarray(x)
+    order = tuple(normalise_axis("permute_dims", axis, x.ndim) for axis in axes)
+    if sorted(order) != list(range(x.ndim)):
+        raise value_error(f"permute_dims: axes {tuple(axes)} must name each of the {x.ndim} dimensions once")
+    return apply(_permute_dims, (x,), {"axes": order})
+
+
+_permute_dims.public = permute_dims
+
+
+def transpose(x, axes=None):
+    """The dimensions reversed, or in the given order."""
+    return permute_dims(x, tuple(reversed(range(asarray(x).ndim))) if axes is None else axes)
+
+
+def swapaxes(x, axis1, axis2):
+    """Two dimensions exchanged."""
+    x = asarray(x)
+    first, second = (normalise_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
+    order = list(range(x.ndim))
+    order[first], order[second] = second, first
+    return permute_dims(x, order)
+
+
+def matrix_transpose(x):
+    """The last two dimensions exchanged."""
+    x = asarray(x)
+    if x.ndim < 2:
+        raise value_error(f"matrix_transpose: at least 2 dimensions are needed, the shape is {x.shape}")
+    return swapaxes(x, -1, -2)
+
+
+def moveaxis(x, source, destination):
+    """Dimensions moved to other positions; the others keep their order."""
+    x = asarray(x)
+    sources, destinations = (axis if isinstance(axis, (tuple, list)) else (axis,) for axis in (source, destination))
+    moved = [normalise_axis("moveaxis", axis, x.ndim) for axis in sources]
+    places = [normalise_axis("moveaxis", axis, x.ndim) for axis in destinations]
+    if len(moved) != len(places) or len(set(moved)) != len(moved) or len(set(places)) != len(places):
+        raise value_error(f"moveaxis: source {source} and destination {destination} must pair different dimensions")
+    order = [axis for axis in range(x.ndim) if axis not in moved]
+    for place, axis in sorted(zip(places, moved)):
+        order.insert(place, axis)
+    return permute_dims(x, order)
+
+
+_flip = define("flip", lambda np, x, axis: np.flip(x, axis), (lambda g, p, xp: xp.flip(g, axis=p.axis),))
+
+
+def flip(x, axis=None):
+    """The elements in reverse order along an axis, several axes or all."""
+    x = asarray(x)
+    return apply(_flip, (x,), {"axis": normalise_axes("flip", axis, x.ndim)})
+
+
+def _backwards(shift):
+    return tuple(-step for step in shift)
+
+
+_roll = define(
+    "roll",
+    lambda np, x, shift, axis: np.roll(x, shift, axis),
+    (lambda g, p, xp: xp.roll(g, _backwards(p.shift), p.axis),),
+)
+
+
+def roll(x, shift, axis=None):
+    """The elements shifted along axes, those that leave coming in at the other end.
+
+    shift and axis: an int each, or tuples of one length; axis None shifts in
+    the flattened order.
+    """
+    x = asarray(x)
+    if axis is None:
+        return reshape(roll(ravel(x), shift, 0), x.shape)
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    steps = as_shape("roll", shift)
+    if len(steps) != len(axes):
+        raise value_error(f"roll: {len(steps)} shifts were given for {len(axes)} axes")
+    params = {"shift": steps, "axis": tuple(normalise_axis("roll", item, x.ndim) for item in axes)}
+    return apply(_roll, (x,), params)
+
+
+_flip.public, _roll.public = flip, roll
+
+
+# Repetition --------------------------------------------------------------
+
+_broadcast_to = define(
+    "broadcast_to",
+    lambda np, x, shape: np.broadcast_to(x, shape),
+    (lambda g, p, xp: unbroadcast(xp, g, p.shapes[0], p.dtypes[0]),),
+)
+
+
+def broadcast_to(x, shape):
+    """x repeated along new leading dimensions and dimensions of extent 1 to a (global) shape."""
+    x, shape = asarray(x), as_shape("broadcast_to", shape)
+    extra = len(shape) - x.ndim
+    if extra < 0 or any(old not in (1, new) for old, new in zip(x.shape, shape[extra:])):
+        raise value_error(f"broadcast_to: shape {x.shape} does not broadcast to {shape}")
+    return apply(_broadcast_to, (x,), {"shape": shape})
+
+
+_broadcast_to.public = broadcast_to
+
+
+def tile(x, repetitions):
+    """x repeated as a whole, `repetitions` times along each of the last dimensions."""
+    x, times = asarray(x), as_shape("tile", repetitions)
+    ndim = max(x.ndim, len(times))
+    shape = (1,) * (ndim - x.ndim) + x.shape
+    times = (1,) * (ndim - len(times)) + times
+    alternate = tuple(extent for old in shape for extent in (1, old))
+    repeated = tuple(extent for pair in zip(times, shape) for extent in pair)
+    tiled = broadcast_to(reshape(x, alternate), repeated)
+    return reshape(tiled, tuple(count * old for count, old in zip(times, shape)))
+
+
+def repeat(x, repeats, axis=None):
+    """Each element repeated: an int for all of them, or one count per index along the axis."""
+    x = asarray(x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = normalise_axis("repeat", axis, x.ndim)
+    if isinstance(repeats, (int, np.integer)):
+        before, extent, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+        apart = broadcast_to(expand_dims(x, axis + 1), (*before, extent, int(repeats), *after))
+        return reshape(apart, (*before, extent * int(repeats), *after))
+    positions = np.repeat(np.arange(x.shape[axis]), repeats)
+    return x[(slice(None),) * axis + (positions,)]
+
+
+# Joining and cutting -----------------------------------------------------
+
+
+def _concat_forward(np, *arrays, axis=0):
+    """Takes the arrays one by one, as operands, or as one sequence, as NumPy does."""
+    if isinstance(arrays[0], (list, tuple)):
+        arrays = arrays[0]
+    return np.concatenate(arrays, axis=axis)
+
+
+def _concat_vjp(g, p, i, xp):
+    start = sum(shape[p.axis] for shape in p.shapes[:i])
+    shape = p.shapes[i]
+    piece = g[(slice(None),) * p.axis + (slice(start, start + shape[p.axis]),)]
+    return unbroadcast(xp, piece, shape, p.dtypes[i])
+
+
+_concat = define("concat", _concat_forward, _concat_vjp)
+
+
+def _tensors(name, arrays):
+    if not isinstance(arrays, (list, tuple)) or not arrays:
+        raise type_error(f"{name}: a non-empty list or tuple of tensors is needed, {arrays!r} was given")
+    return [asarray(array) for array in arrays]
+
+
+def concat(arrays, axis=0):
+    """Tensors joined along an existing axis (None: flattened first), in NumPy's common dtype."""
+    tensors = _tensors("concat", arrays)
+    if axis is None:
+        tensors, axis = [ravel(tensor) for tensor in tensors], 0
+    first = tensors[0].shape
+    axis = normalise_axis("concat", axis, len(first))
+    for position, tensor in enumerate(tensors):
+        shape = tensor.shape
+        if len(shape) != len(first) or shape[:axis] + shape[axis + 1 :] != first[:axis] + first[axis + 1 :]:
+            raise value_error(f"concat: shapes {first} and {shape} (tensor {position}) differ outside axis {axis}")
+    return apply(_concat, tensors, {"axis": axis})
+
+
+_concat.public = concat
+
+
+def stack(arrays, axis=0):
+    """Tensors of one shape joined along a new axis of the result."""
+    tensors = _tensors("stack", arrays)
+    shapes = sorted({tensor.shape for tensor in tensors})
+    if len(shapes) > 1:
+        raise value_error(f"stack: all tensors must have one shape, {shapes[0]} and {shapes[1]} were given")
+    axis = normalise_axis("stack", axis, tensors[0].ndim + 1)
+    return concat([expand_dims(tensor, axis) for tensor in tensors], axis)
+
+
+def split(x, indices_or_sections, axis=0):
+    """A list of pieces along an axis: so many equal ones (int), or cut at these positions."""
+    x = asarray(x)
+    axis = normalise_axis("split", axis, x.ndim)
+    extent = x.shape[axis]
+    if isinstance(indices_or_sections, (int, np.integer)):
+        sections = int(indices_or_sections)
+        if sections < 1 or extent % sections:
+            raise value_error(f"split: {extent} elements along axis {axis} do not make {sections} equal pieces")
+        cuts = [extent // sections * index for index in range(1, sections)]
+    else:
+        cuts = [int(cut) for cut in indices_or_sections]
+    ends = [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, None])]
+    return [x[(slice(None),) * axis + (piece,)] for piece in ends]
