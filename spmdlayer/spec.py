@@ -8,11 +8,12 @@ from .layout import Layout
 class Spec:
     """Where the pieces of one global array are: a `ProcessMesh` and a `Layout`.
 
-    Equal specs are one object where `spec()` made them, so `is` usually
-    decides; `==` always does.
+    Equal specs are one object where `spec_of` made them, so `is` usually
+    decides; `==` always does.  A tensor made inside a boundary region has a
+    Spec of its own, which names the region.
     """
 
-    __slots__ = ("mesh", "layout", "placements", "shape", "local_shape", "_hash", "__weakref__")
+    __slots__ = ("mesh", "layout", "placements", "shape", "local_shape", "region", "_hash", "__weakref__")
 
     def __init__(self, mesh, layout):
         self.mesh = mesh
@@ -20,6 +21,7 @@ class Spec:
         self.placements = layout.placements
         self.shape = layout.shape
         self.local_shape = None if mesh.coordinate is None else layout.local_shape(mesh.coordinate)
+        self.region = None  # the boundary region in which the tensor was made
         self._hash = hash((mesh, layout))
 
     def __eq__(self, other):
@@ -35,18 +37,7 @@ class Spec:
     def __repr__(self):
         return f"Spec(mesh={self.mesh!r}, placements={list(self.placements)}, shape={self.shape})"
 
-    def with_placements(self, placements):
-        """The same mesh and global shape under other placements."""
-        return spec_of(self.mesh, self.layout.with_placements(tuple(placements)))
-
-
 @lru_cache(maxsize=4096)
 def spec_of(mesh, layout):
     """The one Spec of a mesh and a layout."""
     return Spec(mesh, layout)
-
-
-@lru_cache(maxsize=4096)
-def spec(mesh, placements, shape):
-    """The Spec of array_split pieces (or blocks) of a global shape."""
-    return spec_of(mesh, Layout(mesh.shape, placements, shape))

@@ -44,7 +44,7 @@ def _as_list(value, argument):
 
 
 def _seed(root, given, create_graph):
-    """The cotangent to start a root with."""
+    """The node to start from and its cotangent."""
     if root._node is None:
         raise value_error("backward: this tensor does not require grad, so there is nothing to differentiate")
     if root._node.region is not None and not sees(state.region, root._node.region):
@@ -55,6 +55,10 @@ def _seed(root, given, create_graph):
         )
     if root._spec is not None:
         return upper.seed(root, given)
+    return root._node, _local_seed(root, given, create_graph)
+
+
+def _local_seed(root, given, create_graph):
     if given is None:
         return _local_cotangent(array_module(root._data).ones_like(root._data), create_graph)
     if isinstance(given, Tensor) and create_graph and given._spec is None and given.dtype == root.dtype:
@@ -78,8 +82,8 @@ def _start(engine, roots, grad_outputs):
     if len(grad_outputs) != len(roots):
         raise value_error(f"grad_outputs: {len(grad_outputs)} were given for {len(roots)} roots")
     seeds = [_seed(root, given, engine.create_graph) for root, given in zip(roots, grad_outputs)]
-    for root, seed in zip(roots, seeds):
-        engine.add(root._node, seed)
+    for node, seed in seeds:
+        engine.add(node, seed)
 
 
 def backward(tensors, grad_outputs=None, retain_graph=False, create_graph=False):

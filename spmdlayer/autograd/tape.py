@@ -99,12 +99,14 @@ class _Upper:
     """What upper floors install for distributed tensors; nothing here imports upwards.
 
     leaf : the op of a distributed leaf
-    seed(root, grad_outputs) : the cotangent to start a distributed root with
+    conform(g, spec) : a cotangent in the layout that a tensor of this spec wants
+    add(old, new) : the sum of two cotangents of one distributed tensor
+    seed(root, grad_outputs) : the node and cotangent to start a distributed root with
     natural(node, g) : a cotangent as users see it
     zeros(tensor) : the gradient of a tensor that nothing reached
     """
 
-    leaf = seed = natural = zeros = None
+    leaf = conform = add = seed = natural = zeros = None
 
 
 upper = _Upper()
@@ -147,7 +149,7 @@ class Engine:
         self.captured = {}
         self.heap = []
         self.pending = {}
-        self.entered = {}  # regions whose outputs have been popped, with what they keep for this pass
+        self.entered = {}  # regions whose outputs have been popped, with the fence of their backward (create_graph)
         self.at_end = []  # functions to call when the heap is empty
         # Nothing below the oldest wanted node can contribute to it.
         self.last = max((node.order for node in wanted), default=None) if wanted is not None else None
@@ -162,6 +164,11 @@ class Engine:
             old = pending[node]
             pending[node] = cotangent if old is None else node.op.accumulate(old, cotangent)
 
+    def backward_region(self, region, outside):
+        """Where what runs backwards for a node of `region` is recorded."""
+        entry = self.entered.get(region)
+        return outside if entry is None else entry.region
+
     def run(self):
         """Run all that is pending, until nothing is."""
         outer, phase, grad_mode, region = state.engine, state.phase, state.grad_enabled, state.region
@@ -175,7 +182,7 @@ class Engine:
 
     def _loop(self):
         heap, pending, wanted, add = self.heap, self.pending, self.wanted, self.add
-        graph, retain = self.create_graph, self.retain_graph
+        graph, retain, outside = self.create_graph, self.retain_graph, state.region
         while heap:
             order, node = heappop(heap)
             if wanted is not None and order > self.last:
@@ -185,11 +192,14 @@ class Engine:
             g = pending.pop(node)
             if node.hooks is not None and g is not None:
                 g = run_hooks(node, g)
-            op = node.op
+            op, region = node.op, node.region
             if wanted is not None and node in wanted:
                 self.captured[node] = g
-            grads = op.pull_graph(node, g) if graph else op.pull(node, g)
-            region = node.region
+            if graph:
+                state.region = outside if region is None else self.backward_region(region, outside)
+                grads = op.pull_graph(node, g)
+            else:
+                grads = op.pull(node, g)
             for edge, grad in zip(node.edges, grads):
                 if edge is None or grad is None:
                     continue
@@ -210,9 +220,13 @@ def current_engine():
 
 
 def sees(region, other):
-    """Whether code in `region` may use local tensors made in `other`."""
+    """Whether code in `region` may use local tensors made in `other`.
+
+    It may if `other` is open around it, or if it is the backward of `other`
+    (then both are of one family).
+    """
     while region is not None:
-        if region is other or any(sees(source, other) for source in region.sources):
+        if region.family is other.family:
             return True
         region = region.parent
     return False

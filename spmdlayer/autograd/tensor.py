@@ -47,7 +47,11 @@ class Tensor:
 
     @property
     def shape(self):
-        return self._data.shape if self._spec is None else self._spec.shape
+        if self._spec is None:
+            return self._data.shape
+        if self._spec.shape is None:
+            raise runtime_error("shape: not known on this rank, which the tensor's mesh does not contain; reshard brings it")
+        return self._spec.shape
 
     @property
     def local_shape(self):
@@ -218,6 +222,8 @@ class Tensor:
         if self._spec is None:
             body = np.array2string(to_numpy(self._data), separator=", ", prefix="Tensor(")
             return f"Tensor({body}, dtype={self.dtype.name}{grad})"
+        if self._spec.shape is None:
+            return f"Tensor(placements={self.placements}, mesh={self._spec.mesh!r}, outside the mesh{grad})"
         return (
             f"Tensor(shape={self.shape}, local_shape={self.local_shape}, dtype={self.dtype.name}, "
             f"placements={self.placements}, mesh={self._spec.mesh!r}{grad})"

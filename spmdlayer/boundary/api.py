@@ -1,0 +1,295 @@
+"""The crossing as functions: from local arrays to distributed tensors and back."""
+
+import numpy as np
+
+from ..array import is_array
+from ..autograd.backward import no_grad
+from ..autograd.tensor import Tensor, as_raw, check_not_in_region, install, wrap
+from ..comm import channel
+from ..config import state
+from ..dtypes import is_inexact
+from ..errors import runtime_error, type_error, value_error
+from ..layout import Layout
+from ..mesh import ProcessMesh
+from ..placement import Placement, Replicate, normalise
+from ..redistribute.agree import fingerprint
+from ..redistribute.crossing import communicating_node, FROM_LOCAL, make_spec, to_local
+from ..redistribute.reshard import check_target, reshard_spec
+from ..runtime import get_world_size, mpi
+from .attrs import gradient_layout, layout_of
+from .placeholder import placeholder
+from .record import exchange_record, is_nonzero, row_of
+from .verify import Site, check_outputs
+
+_sites = {}
+
+
+def _check_mesh(mesh, argument="mesh"):
+    if not isinstance(mesh, ProcessMesh):
+        raise type_error(f"{argument}: a ProcessMesh is needed, {type(mesh).__name__} was given")
+
+
+def check_distributed(x, function, argument="x"):
+    """Raise unless x is a distributed tensor that has a meaning here."""
+    if not isinstance(x, Tensor):
+        raise type_error(f"{function}: {argument} must be a distributed tensor, {type(x).__name__} was given")
+    if x._spec is None:
+        raise type_error(f"{function}: {argument} is a local tensor; make it distributed with dtensor_from_local or shard_tensor")
+    made, here = x._spec.region, state.region
+    if (made is None) != (here is None):
+        where = f"from outside {here.label}; pass it as an input" if here is not None else "made inside a region that has ended"
+        raise runtime_error(f"{function}: {argument} is a distributed tensor {where}")
+
+
+def dtensor_from_local(local, mesh, placements, shape=None):
+    """The distributed tensor whose pieces are the ranks' local arrays.
+
+    Parameters
+    ----------
+    local : local Tensor or array; this rank's piece.  Along a `Shard(d)` axis
+        the ranks' pieces may differ in size along d (also be empty), nowhere else.
+    mesh : ProcessMesh
+    placements : one per mesh axis
+    shape : the global shape, where it is known: then nothing is exchanged,
+        and the pieces must have numpy.array_split's sizes
+
+    Returns
+    -------
+    A distributed Tensor; no data moves and the buffer is shared.  Backward
+    gives each rank dL/d(local): its slice for Shard, all of G for Replicate
+    and Partial('sum'), G / n for Partial('avg'), and so on.
+
+    Collective over the mesh (one small record), unless `shape` is given.  A
+    rank outside the mesh gets a placeholder.
+
+    Raises ValueError, on every rank, where pieces disagree, and now and then
+    (see `config`) where values declared Replicate differ.
+    """
+    _check_mesh(mesh)
+    placements = normalise(placements, mesh.ndim, None, mesh.dim_names)
+    if isinstance(local, Tensor) and local._spec is not None:
+        raise type_error("dtensor_from_local: local is a distributed tensor already; reshard changes its placements")
+    tensor = local if isinstance(local, Tensor) else wrap(as_raw(local, "local"), None, None)
+    if mesh.coordinate is None:
+        return placeholder(mesh, placements)
+    if shape is not None:
+        layout, wanted = _of_shape(tensor, mesh, placements, shape), tensor._node is not None
+    else:
+        layout, wanted = _agreed_layout(tensor, mesh, placements)
+    check_target(tensor.dtype, layout)
+    spec = make_spec(mesh, layout)
+    node = None
+    if wanted and state.grad_enabled and is_inexact(tensor.dtype):
+        from ..array import array_module
+
+        params = (tensor._data.dtype, array_module(tensor._data))
+        node = communicating_node(FROM_LOCAL, (tensor._node,), None, params, spec)
+    return wrap(tensor._data, node, spec)
+
+
+def _of_shape(tensor, mesh, placements, shape):
+    shape = tuple(shape)
+    placements = normalise(placements, mesh.ndim, len(shape), mesh.dim_names)
+    layout = Layout(mesh.shape, placements, shape)
+    right = layout.local_shape(mesh.coordinate)
+    if tensor._data.shape != right:
+        raise value_error(
+            f"dtensor_from_local: local has shape {tensor._data.shape}, but of global shape {shape} with {list(placements)} "
+            f"this rank holds {right} (numpy.array_split's sizes); without shape= the true sizes are found"
+        )
+    return layout
+
+
+def _agreed_layout(tensor, mesh, placements):
+    label = "dtensor_from_local"
+    site = _sites.setdefault((mesh, placements), Site(label))
+    compare = site.begin_call() and any(p.kind == "replicate" for p in placements)
+    row = row_of(
+        tensor, fingerprint(tensor._data) if compare else 0, compare and is_nonzero(tensor._data)
+    )
+    tables = exchange_record(channel(mesh, None), "", [row], label)
+    layout = layout_of(mesh, placements, [rows[0].shape for rows in tables], f"{label}: placements")
+    if compare:
+        check_outputs(site, tables, [tensor], [layout], mesh, "placements")
+    return layout, any(rows[0].requires_grad for rows in tables)
+
+
+def dtensor_to_local(x, mesh=None, grad_placements=None):
+    """This rank's piece of a distributed tensor, as a local tensor.
+
+    Parameters
+    ----------
+    x : distributed Tensor; a Partial one yields its unreduced piece
+    mesh : its ProcessMesh, or None
+    grad_placements : how the ranks' local gradients are one gradient of x, one
+        placement per mesh axis: Partial('sum') adds them, Shard(d) concatenates
+        them, Replicate says that they are equal.  None: x's own placements.
+
+    No data moves and the buffer is shared.  Raises ValueError, on every rank,
+    for placements that cannot hold the local gradient, if x requires grad.
+    """
+    check_distributed(x, "dtensor_to_local")
+    if mesh is not None:
+        _check_mesh(mesh)
+        if mesh != x._spec.mesh:
+            raise value_error(f"dtensor_to_local: mesh {mesh!r} is not the tensor's, {x._spec.mesh!r}; reshard it first")
+    if x._spec.mesh.coordinate is None:
+        raise value_error("dtensor_to_local: this rank is outside the tensor's mesh and has no piece of it")
+    entry = None if grad_placements is None else (None, tuple(_placement_list(grad_placements, "grad_placements")))
+    layout = gradient_layout(entry, x._spec, "dtensor_to_local: grad_placements", x._node is not None)
+    return to_local(x, layout)
+
+
+def _placement_list(placements, argument):
+    if isinstance(placements, Placement) or not isinstance(placements, (list, tuple)):
+        raise type_error(f"{argument}: a list of placements is needed, one per mesh axis, not {placements!r}")
+    return placements
+
+
+def shard_tensor(data, mesh, placements, dtype=None, requires_grad=False):
+    """A distributed tensor made from a global array that every rank has.
+
+    Parameters
+    ----------
+    data : array, number, nested list or local Tensor, equal on all ranks of the
+        mesh; or a distributed Tensor, which is resharded
+    mesh, placements : where it goes
+    dtype : of the result; None: of the data
+    requires_grad : make the result a leaf that requires grad
+
+    Each rank keeps a copy of its piece; nothing is communicated.  A local
+    Tensor that requires grad gets the whole gradient on every rank.
+    """
+    _check_mesh(mesh)
+    if isinstance(data, Tensor) and data._spec is not None:
+        check_distributed(data, "shard_tensor", "data")
+        placements = normalise(placements, mesh.ndim, len(data.shape), mesh.dim_names)
+        result = reshard_spec(data, mesh, placements)
+    else:
+        result = _shard_local(data, mesh, placements, dtype)
+    if requires_grad:
+        if not result.is_leaf:
+            raise value_error("shard_tensor: requires_grad=True of data that is on the tape already; detach() it first")
+        result.requires_grad = True
+    return result
+
+
+def _shard_local(data, mesh, placements, dtype):
+    raw = as_raw(data, "data", dtype)
+    placements = normalise(placements, mesh.ndim, raw.ndim, mesh.dim_names)
+    if mesh.coordinate is None:
+        return placeholder(mesh, placements)
+    layout = Layout(mesh.shape, placements, raw.shape)
+    check_target(raw.dtype, layout)
+    whole = Layout(mesh.shape, (Replicate(),) * mesh.ndim, raw.shape)
+    local = data if isinstance(data, Tensor) and data.dtype == raw.dtype else wrap(raw, None, None)
+    node = local._node if state.grad_enabled else None
+    if node is not None:
+        from ..redistribute.crossing import from_local
+
+        return reshard_spec(from_local(local, make_spec(mesh, whole)), mesh, placements)
+    piece = reshard_spec(wrap(raw, None, make_spec(mesh, whole)), mesh, placements)
+    return wrap(piece._data.copy(), None, piece._spec)
+
+
+def unshard_dtensor(x):
+    """The global value of a distributed tensor, as a local tensor on every rank.
+
+    Collective over the mesh.  Backward: each rank's local gradient is the
+    gradient of the whole, equal on all ranks (Replicate).
+    """
+    check_distributed(x, "unshard_dtensor")
+    mesh = x._spec.mesh
+    return to_local(reshard_spec(x, mesh, (Replicate(),) * mesh.ndim))
+
+
+def dtensor_from_fn(fn, mesh, placements, *args, **kwargs):
+    """`shard_tensor(fn(*args, **kwargs), mesh, placements)`: fn makes the global array on every rank."""
+    if not callable(fn):
+        raise type_error(f"dtensor_from_fn: fn must be callable, {fn!r} was given")
+    return shard_tensor(fn(*args, **kwargs), mesh, placements)
+
+
+def reshard(x, mesh, placements):
+    """The same global array under other placements, or on another mesh.
+
+    Parameters
+    ----------
+    x : distributed Tensor, global shape S
+    mesh : ProcessMesh of the result
+    placements : one per axis of that mesh
+
+    Returns
+    -------
+    A distributed Tensor of global shape S with numpy.array_split's offsets.
+    Nothing moves from Replicate to Shard or into Partial; else the cheapest
+    plan of collectives runs (`trace` shows it).  Differentiable to any order.
+
+    Collective over the ranks of both meshes.
+    """
+    check_distributed(x, "reshard")
+    _check_mesh(mesh)
+    ndim = None if x._spec.shape is None else len(x._spec.shape)
+    placements = normalise(placements, mesh.ndim, ndim, mesh.dim_names)
+    return reshard_spec(x, mesh, placements)
+
+
+def all_gather(tensor_list, x, comm=None):
+    """Every rank's local value of x, by rank (Paddle's form: they are appended to the list).
+
+    Parameters
+    ----------
+    tensor_list : list, or None
+    x : local Tensor, array or number; shapes may differ between ranks
+    comm : mpi4py communicator; None: all ranks
+
+    Returns the list.  Collective; off the tape.
+    """
+    raw = np.asarray(as_raw(x, "x"))
+    mesh = ProcessMesh(list(range(get_world_size() if comm is None else comm.size)), comm=comm)
+    line = channel(mesh, None)
+    rows = exchange_record(line, "", [row_of(wrap(raw, None, None), 0, False)], "all_gather")
+    pieces = line.allgather(raw, [row[0].shape for row in rows]) if line.size > 1 else [raw]
+    result = tensor_list if tensor_list is not None else []
+    result.extend(wrap(piece, None, None) for piece in pieces)
+    return result
+
+
+def print_once(*values, **kwargs):
+    """`print`, by the first rank alone; every rank calls it.
+
+    Distributed tensors among the values show their global value, so all ranks
+    take part in getting it.
+    """
+    texts = [str(value) for value in values]
+    if mpi().COMM_WORLD.rank == 0:
+        print(*texts, **kwargs)
+
+
+# Tensor's methods ----------------------------------------------------------
+
+
+def _to_global(self):
+    check_not_in_region("the value")
+    mesh = self._spec.mesh
+    if mesh.coordinate is None:
+        raise value_error("the value of a distributed tensor: this rank is outside its mesh; reshard it to a mesh with this rank")
+    with no_grad():
+        whole = reshard_spec(self, mesh, (Replicate(),) * mesh.ndim)
+    return np.array(whole._data)
+
+
+def _to_local(self, grad_placements=None):
+    """`dtensor_to_local(self, grad_placements=...)`."""
+    return dtensor_to_local(self, grad_placements=grad_placements)
+
+
+def _reshard(self, mesh, placements=None):
+    """`reshard(self, mesh, placements)`; the mesh may be left out."""
+    if placements is None and not isinstance(mesh, ProcessMesh):
+        check_distributed(self, "reshard")
+        mesh, placements = self._spec.mesh, mesh
+    return reshard(self, mesh, placements)
+
+
+install(_to_global=_to_global, to_local=_to_local, reshard=_reshard)

@@ -1,0 +1,153 @@
+"""What a layer declares: attrs of its outputs and of its inputs' gradients.
+
+An attr is `(mesh, placements)`, as in Paddle, a bare list of placements where
+the mesh can be taken from elsewhere, or None.
+"""
+
+from functools import lru_cache
+from itertools import product
+
+from ..errors import type_error, value_error
+from ..layout import Layout
+from ..mesh import ProcessMesh
+from ..placement import Placement, normalise
+from ..redistribute.crossing import OWN, SUM, cotangent_layout
+
+AUTO = "auto"
+
+
+def parse_attrs(attrs, argument):
+    """A list of (mesh or None, placements or None), or AUTO, or None for "None for each".
+
+    A flat list of placements is one entry.
+    """
+    if attrs is None or (isinstance(attrs, str) and attrs == AUTO):
+        return attrs
+    if isinstance(attrs, str):
+        raise value_error(f"{argument}: {attrs!r} was given; the only word is 'auto', else a list of attrs")
+    if not isinstance(attrs, (list, tuple)):
+        raise type_error(
+            f"{argument}: a list with one (mesh, placements) or None per tensor is needed, not {type(attrs).__name__}"
+        )
+    if attrs and all(isinstance(entry, Placement) for entry in attrs):
+        return [(None, tuple(attrs))]
+    if len(attrs) == 2 and isinstance(attrs[0], ProcessMesh):
+        return [(attrs[0], _placements(attrs[1], argument))]
+    return [_entry(entry, f"{argument}[{index}]") for index, entry in enumerate(attrs)]
+
+
+def _entry(entry, argument):
+    if entry is None:
+        return None
+    if isinstance(entry, (list, tuple)):
+        if len(entry) == 2 and isinstance(entry[0], ProcessMesh):
+            return entry[0], _placements(entry[1], argument)
+        if all(isinstance(item, Placement) for item in entry):
+            return None, tuple(entry)
+    if isinstance(entry, Placement):
+        raise type_error(f"{argument}: a list of placements is needed, one per mesh axis; write [{entry!r}]")
+    raise type_error(f"{argument}: (mesh, placements), a list of placements or None is needed, not {entry!r}")
+
+
+def _placements(placements, argument):
+    if isinstance(placements, Placement) or not isinstance(placements, (list, tuple)):
+        raise type_error(f"{argument}: a list of placements is needed, one per mesh axis, not {placements!r}")
+    return tuple(placements)
+
+
+def check_out_placements(placements, mesh, argument):
+    """Checked placements of an output; its dimensions are checked when they are known."""
+    return normalise(placements, mesh.ndim, None, mesh.dim_names, argument)
+
+
+def gradient_layout(entry, spec, argument, requires_grad):
+    """How the local gradient of an input is read, as a Layout.
+
+    Raises, before any communication, for an attr that cannot hold the local
+    gradient, when the input requires grad.
+    """
+    layout = spec.layout
+    if entry is None or entry[1] is None:
+        return cotangent_layout(layout)
+    mesh, placements = entry
+    if mesh is not None and mesh != spec.mesh:
+        raise value_error(f"{argument}: its mesh is {mesh!r}, but the input is on {spec.mesh!r}; give the input's mesh")
+    wanted = normalise(placements, spec.mesh.ndim, None, spec.mesh.dim_names, argument)
+    if not requires_grad:
+        return cotangent_layout(layout)
+    wanted = normalise(placements, spec.mesh.ndim, len(spec.shape), spec.mesh.dim_names, argument)
+    return _readable(layout, wanted, argument, spec.mesh.dim_names)
+
+
+@lru_cache(maxsize=4096)
+def _readable(layout, wanted, argument, dim_names):
+    placements = []
+    for axis, (own, declared) in enumerate(zip(layout.placements, wanted)):
+        where = repr(dim_names[axis]) if dim_names else str(axis)
+        if own.kind in ("partial", "own"):
+            if declared != own:
+                raise value_error(
+                    f"{argument}: along mesh axis {where} the input is {own!r}, so its gradient goes back share for share; "
+                    f"{declared!r} was declared, {own!r} or None is right"
+                )
+            placements.append(OWN)
+            continue
+        if declared.kind == "partial" and declared.op != "sum":
+            raise value_error(
+                f"{argument}: gradients are read as Shard, Replicate or Partial('sum'); {declared!r} was declared along "
+                f"mesh axis {where}"
+            )
+        placements.append(declared)
+    result = layout.with_placements(tuple(placements))
+    for coord in product(*map(range, layout.mesh_shape)):
+        have, need = layout.local_shape(coord), result.local_shape(coord)
+        if have != need:
+            raise value_error(
+                f"{argument}: the gradient is declared {list(wanted)}, which needs local shape {need} of global shape "
+                f"{layout.shape}, but the input, and so its local gradient, has local shape {have} at mesh coordinate "
+                f"{coord}; {list(layout.placements)} or None fits"
+            )
+    return result
+
+
+def capture_layout(spec, auto, outputs, argument):
+    """How the gradient of a captured tensor or layer parameter is read, and its divisor.
+
+    They cross by the auto rule.  With explicit attrs, where every floating
+    output is Replicate along an axis all ranks got the whole cotangent, so
+    the sum of their gradients is divided by n there.
+    """
+    placements, divisor = [], 1
+    for axis, own in enumerate(spec.layout.placements):
+        if own.kind != "replicate":
+            placements.append(OWN if own.kind == "partial" else own)
+            continue
+        placements.append(SUM)
+        if not auto and outputs:
+            copies = [layout[axis].kind == "replicate" for layout in outputs]
+            if all(copies):
+                divisor *= spec.mesh.shape[axis]
+            elif any(copies):
+                raise value_error(
+                    f"{argument}: some outputs are Replicate along mesh axis {axis} and some are not, so it is not known "
+                    'what each rank contributes to the gradient of a captured tensor; use grad_dist_attrs="auto"'
+                )
+    return spec.layout.with_placements(tuple(placements)), divisor
+
+
+def layout_of(mesh, placements, local_shapes, argument):
+    """The Layout of an output, from every rank's local shape."""
+    ndims = {len(shape) for shape in local_shapes}
+    ndim = max(ndims)
+    checked = normalise(placements, mesh.ndim, ndim, mesh.dim_names, argument)
+    first = local_shapes[0]
+    if all(shape == first for shape in local_shapes):
+        return _even(mesh.shape, checked, first)
+    shapes = dict(zip(product(*map(range, mesh.shape)), local_shapes))
+    return Layout.from_local_shapes(mesh.shape, checked, shapes)
+
+
+@lru_cache(maxsize=4096)
+def _even(mesh_shape, placements, local_shape):
+    coords = product(*map(range, mesh_shape))
+    return Layout.from_local_shapes(mesh_shape, placements, {coord: local_shape for coord in coords})

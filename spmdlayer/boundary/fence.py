@@ -1,0 +1,218 @@
+"""Regions of local code, and the fence that keeps ranks in step in backward.
+
+All ranks create the distributed nodes in the same order, though the local
+nodes between them differ.  A region's `Fence` holds every communicating node
+made while the region is open.  When backward enters any of the region's
+outputs, all of these become pending, with zeros where this rank's local graph
+does not reach; so every rank runs the same collectives in the same order
+whatever branch it took.
+
+Under create_graph the backward of a region is a region too, of the same
+family: entering it makes its own fence pending and the first one's.
+"""
+
+import weakref
+
+from ..array import array_module
+from ..autograd.tape import FREED, escaped, upper
+from ..autograd.tensor import wrap
+from ..config import state
+from ..redistribute.crossing import (
+    SUM,
+    FromLocal,
+    ToLocal,
+    adjoint_layout,
+    communicating_node,
+    make_spec,
+    map_local,
+    zeros,
+)
+
+
+class Region:
+    """An open or finished region: what nodes and errors know of it."""
+
+    __slots__ = ("label", "parent", "family", "fence", "__weakref__")
+
+    def __init__(self, label, parent, family=None):
+        self.label = label
+        self.parent = parent
+        self.family = family or self
+        self.fence = None  # a weak reference: nodes know their region, the fence knows nodes
+
+
+class Fence:
+    """The communicating nodes of a region, oldest first, and the fences below it.
+
+    Kept alive by the region's outputs alone, so a region whose outputs are
+    dropped frees its graph.
+    """
+
+    __slots__ = ("region", "nodes", "sources", "site", "__weakref__")
+
+    def __init__(self, label, parent, sources=(), site=None):
+        self.region = Region(label, parent, sources[0].region.family if sources else None)
+        self.region.fence = weakref.ref(self)
+        self.nodes = []
+        self.sources = sources
+        self.site = site
+
+
+class Entry:
+    """What one backward pass keeps for a region that it has entered.
+
+    Attributes
+    ----------
+    fence : the region's own
+    backward : the Fence of its backward, under create_graph
+    region : where its backward is recorded
+    check : what `verify` decided for this pass, or None
+    """
+
+    __slots__ = ("fence", "backward", "region", "check")
+
+    def __init__(self, fence, backward, check):
+        self.fence = fence
+        self.backward = backward
+        self.region = None if backward is None else backward.region
+        self.check = check
+
+
+def enter(fence):
+    """Backward reaches an output of the region: make its fence pending; returns the Entry."""
+    engine = state.engine
+    entry = engine.entered.get(fence.region)
+    if entry is not None:
+        return entry
+    check = fence.site.begin_backward() if fence.site is not None else None
+    family = _with_sources(fence)
+    backward = None
+    if engine.create_graph:
+        backward = next((e.backward for f in family if (e := engine.entered.get(f.region)) is not None), None)
+        if backward is None:
+            backward = Fence(f"the backward of {fence.region.label}", state.region, (fence,))
+    for member in family:
+        if member.region not in engine.entered:
+            engine.entered[member.region] = Entry(member, backward, check if member is fence else None)
+            pend(member.nodes)
+    return engine.entered[fence.region]
+
+
+def _with_sources(fence):
+    members = [fence]
+    for source in fence.sources:
+        members.extend(_with_sources(source))
+    return members
+
+
+def pend(nodes):
+    """Make nodes run in this pass, with zeros if nothing reaches them."""
+    engine = state.engine
+    for node in nodes:
+        if node.op is not FREED:
+            engine.add(node, None)
+
+
+class RegionInput(ToLocal):
+    """A distributed tensor's way into a region."""
+
+    name = "region input"
+
+    def pull(self, node, g):
+        entry = self._entered(node)
+        spec, layout, zero, crossing = node.params
+        g = crossing.gradient(self.zero(zero) if g is None else g, entry)
+        return (wrap(g, None, make_spec(spec.mesh, layout)),)
+
+    def pull_graph(self, node, g):
+        entry = self._entered(node)
+        spec, layout, zero, crossing = node.params
+        g = crossing.gradient(wrap(self.zero(zero), None, None) if g is None else g, entry)
+        # The gradient leaves the backward region: it is an output of that, seen from outside.
+        inside, state.region = state.region, entry.backward.region.parent
+        try:
+            return (leave(g, make_spec(spec.mesh, layout), entry.backward, 1),)
+        finally:
+            state.region = inside
+
+    @staticmethod
+    def _entered(node):
+        entry = state.engine.entered.get(node.region)
+        if entry is None:
+            raise escaped(node.region)
+        return entry
+
+
+class RegionOutput(FromLocal):
+    """A local tensor's way out of a region.
+
+    Its params: dtype, array module, the number of copies that the auto rule
+    takes together for one variable, and the region's Fence.
+    """
+
+    name = "region output"
+
+    @staticmethod
+    def inner_region(node):
+        return node.params[3].region
+
+    def pull(self, node, g):
+        g, copies, _ = self._arrive(node, g)
+        return (g._data if copies == 1 else (g._data / copies).astype(g.dtype),)
+
+    def pull_graph(self, node, g):
+        g, copies, entry = self._arrive(node, g)
+        layout = adjoint_layout(g._spec.layout, node.spec.layout)
+        if copies != 1:
+            g = map_local(lambda piece: piece * (1.0 / copies), [g], g._spec.layout)
+            layout = layout.with_placements(tuple(SUM if p.kind == "replicate" else p for p in layout.placements))
+        outside, state.region = state.region, entry.backward.region
+        try:
+            return (pass_in(g, layout, PLAIN),)
+        finally:
+            state.region = outside
+
+    @staticmethod
+    def _arrive(node, g):
+        dtype, module, copies, fence = node.params
+        entry = enter(fence)
+        g = zeros(node.spec, dtype, module) if g is None else upper.conform(g, node.spec)
+        if entry.check is not None:
+            entry.check.entering(g._data)
+        return g, copies, entry
+
+
+class Plain:
+    """How an input's gradient crosses where nothing more is declared about it."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def gradient(g, entry):
+        return g
+
+
+PLAIN = Plain()
+REGION_INPUT = RegionInput()
+REGION_OUTPUT = RegionOutput()
+
+
+def pass_in(x, layout, crossing):
+    """A distributed tensor's piece inside the open region, its gradient read in `layout`."""
+    data = x._data
+    node = None
+    if x._node is not None and state.grad_enabled:
+        zero = (data.shape, data.dtype, array_module(data))
+        node = communicating_node(REGION_INPUT, (x._node,), None, (x._spec, layout, zero, crossing))
+    return wrap(data, node, None)
+
+
+def leave(local, spec, fence, copies):
+    """The distributed tensor that a local one becomes on its way out of a region.
+
+    It is recorded also where this rank's own tensor needs no gradient: some
+    other rank's does.
+    """
+    params = (local.dtype, array_module(local._data), copies, fence)
+    node = communicating_node(REGION_OUTPUT, (local._node,), None, params, spec)
+    return wrap(local._data, node, spec)

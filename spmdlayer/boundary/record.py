@@ -1,0 +1,143 @@
+"""The one small record that ranks exchange in a region call.
+
+A rank cannot know that the others' outputs have other sizes.  The record
+holds, for each output, shape, dtype, whether it requires grad, and where
+values are compared their fingerprint.  It makes requires-grad the same on all
+ranks and turns a rank-dependent structure into an error on every rank; a rank
+whose code raised says so in it, so that the others do not wait.
+"""
+
+import struct
+import threading
+import zlib
+
+from ..array import array_module
+from ..config import state
+from ..errors import runtime_error, value_error
+
+_FAILED, _FINE = 1, 0
+_AGREED = "_spmdlayer_agreed"  # set on an exception that all ranks of the mesh know of
+_GRACE = 2.0  # seconds that a failing rank waits for the others to take notice
+
+
+class Row:
+    """What one rank reported of one output."""
+
+    __slots__ = ("shape", "dtype", "requires_grad", "nonzero", "fingerprint")
+
+    def __init__(self, shape, dtype, requires_grad, nonzero, fingerprint):
+        self.shape = shape
+        self.dtype = dtype
+        self.requires_grad = requires_grad
+        self.nonzero = nonzero
+        self.fingerprint = fingerprint
+
+
+def _pack(structure, outputs):
+    head = struct.pack("<BIH", _FINE, structure, len(outputs))
+    parts = [head]
+    for row in outputs:
+        name = row.dtype.encode()
+        flags = row.requires_grad | (row.nonzero << 1)
+        parts.append(struct.pack("<BBBQ", len(name), len(row.shape), flags, row.fingerprint))
+        parts.append(name)
+        parts.append(struct.pack(f"<{len(row.shape)}q", *row.shape))
+    return b"".join(parts)
+
+
+def _unpack(data):
+    structure, count = struct.unpack_from("<IH", data, 1)
+    offset, rows = 7, []
+    for _ in range(count):
+        name_length, ndim, flags, fingerprint = struct.unpack_from("<BBBQ", data, offset)
+        offset += 11
+        name = bytes(data[offset : offset + name_length]).decode()
+        offset += name_length
+        shape = struct.unpack_from(f"<{ndim}q", data, offset)
+        offset += 8 * ndim
+        rows.append(Row(shape, name, bool(flags & 1), bool(flags & 2), fingerprint))
+    return structure, rows
+
+
+def exchange_record(line, structure, outputs, label):
+    """Every rank's rows, by rank of the Channel `line`.
+
+    Raises on every rank where ranks differ in structure, number or dtype of
+    the outputs, or where a rank's code has raised.
+    """
+    mine = _pack(zlib.crc32(structure.encode()), outputs)
+    if line.size == 1:
+        return [outputs]
+    packed = line.record(mine)
+    tables, first = [], None
+    for rank, data in enumerate(packed):
+        if data == mine:
+            rows = (zlib.crc32(structure.encode()), outputs)
+        elif data[0] == _FAILED:
+            raise _failed_elsewhere(rank, bytes(data[1:]).decode(errors="replace"), label)
+        else:
+            rows = _unpack(data)
+        first = first or rows
+        _check_same(first, rows, rank, label)
+        tables.append(rows[1])
+    return tables
+
+
+def _check_same(first, other, rank, label):
+    if first[0] != other[0] or len(first[1]) != len(other[1]):
+        raise _agreed(
+            value_error(
+                f"{label}: the outputs have another structure on mesh rank {rank} than on mesh rank 0 "
+                f"({len(other[1])} and {len(first[1])} outputs); every rank must return the same structure"
+            )
+        )
+    for index, (a, b) in enumerate(zip(first[1], other[1])):
+        if a.dtype != b.dtype:
+            raise _agreed(
+                value_error(
+                    f"{label}: output {index} has dtype {b.dtype} on mesh rank {rank} and {a.dtype} on mesh rank 0; "
+                    "every rank must return the same dtype"
+                )
+            )
+
+
+def _failed_elsewhere(rank, text, label):
+    return _agreed(runtime_error(f"{label}: the code of mesh rank {rank} raised {text}"))
+
+
+def _agreed(error):
+    setattr(error, _AGREED, True)
+    return error
+
+
+def report_failure(line, error):
+    """Tell the other ranks, in the record they wait for, that this rank's code raised.
+
+    They may be in another collective instead; so this waits for a short time
+    only, in a thread, and then lets the exception go on (it ends the job).
+    """
+    if line.size == 1 or getattr(error, _AGREED, False) or not isinstance(error, Exception):
+        return
+    text = f"{type(error).__name__}: {error}"[:400]
+    message = bytes([_FAILED]) + text.encode()
+    if not line.threads:
+        return
+    thread = threading.Thread(target=line.record, args=(message,), daemon=True)
+    thread.start()
+    thread.join(_GRACE)
+
+
+def row_of(tensor, fingerprint, nonzero):
+    """The row for a local output."""
+    return Row(
+        tensor._data.shape,
+        tensor._data.dtype.name,
+        tensor._node is not None and state.grad_enabled,
+        nonzero,
+        fingerprint,
+    )
+
+
+def is_nonzero(array):
+    """Whether any element is not zero."""
+    return bool(array_module(array).any(array != 0))

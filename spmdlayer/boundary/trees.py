@@ -1,0 +1,45 @@
+"""Nested lists, tuples and dicts of inputs and outputs, flattened and packed back.
+
+optree does it (dicts in sorted key order); the plain cases of one tensor and of
+a tuple or list of tensors skip it.
+"""
+
+from ..autograd.tensor import Tensor
+
+_SINGLE = "*"
+
+
+class _Sequence:
+    """The structure of a flat tuple or list."""
+
+    __slots__ = ("kind", "count")
+
+    def __init__(self, kind, count):
+        self.kind = kind
+        self.count = count
+
+    def __str__(self):
+        return f"{self.kind.__name__}[{self.count}]"
+
+
+def flatten(value):
+    """The leaves of a nested value, and its structure (whose str is equal on ranks with the same one)."""
+    if isinstance(value, Tensor):
+        return [value], _SINGLE
+    if type(value) in (tuple, list) and all(isinstance(item, Tensor) for item in value):
+        return list(value), _Sequence(type(value), len(value))
+    import optree
+
+    leaves, structure = optree.tree_flatten(value)
+    return leaves, structure
+
+
+def unflatten(structure, leaves):
+    """A nested value from its structure and leaves."""
+    if structure is _SINGLE:
+        return leaves[0]
+    if isinstance(structure, _Sequence):
+        return structure.kind(leaves)
+    import optree
+
+    return optree.tree_unflatten(structure, leaves)
