@@ -31,10 +31,10 @@ def _zero(g, xp):
 
 # Arithmetic --------------------------------------------------------------
 
-add = binary("add", (_same, _same))
-subtract = binary("subtract", (_same, lambda g: -g))
-multiply = binary("multiply", (lambda g, b: g * conjugate(b), lambda g, a: g * conjugate(a)))
-divide = binary("divide", (lambda g, b: g / conjugate(b), lambda g, b, y: -g * conjugate(y / b)))
+add = binary("add", (_same, _same), linear="add")
+subtract = binary("subtract", (_same, lambda g: -g), linear="add")
+multiply = binary("multiply", (lambda g, b: g * conjugate(b), lambda g, a: g * conjugate(a)), linear="multiply")
+divide = binary("divide", (lambda g, b: g / conjugate(b), lambda g, b, y: -g * conjugate(y / b)), linear="divide")
 floor_divide = binary("floor_divide", (_zero, _zero))
 remainder = binary("remainder", (_same, lambda g, a, b, xp: -g * xp.floor_divide(a, b)))
 
@@ -60,11 +60,11 @@ def _power_exponent(g, a, y, xp):
 
 
 power = binary("power", (_power_base, _power_exponent))
-pow = power  # noqa: A001: the Array API's name
+pow = power
 
-negative = unary("negative", (lambda g: -g,))
-positive = unary("positive", (_same,))
-copy = unary("copy", (_same,), doc="A copy of a tensor, on the tape like any other result.")
+negative = unary("negative", (lambda g: -g,), linear="unary")
+positive = unary("positive", (_same,), linear="unary")
+copy = unary("copy", (_same,), linear="unary", doc="A copy of a tensor, on the tape like any other result.")
 square = unary("square", (lambda g, a: g * conjugate(a + a),))
 sqrt = unary("sqrt", (lambda g, y: g * 0.5 / conjugate(y),))
 reciprocal = unary("reciprocal", (lambda g, y: -g * conjugate(y * y),))
@@ -77,7 +77,7 @@ def _sign(g, a, y, xp):
     return (g - y * xp.real(xp.conj(y) * g)) / xp.abs(a)
 
 
-abs = unary("abs", (lambda g, a, xp: g * xp.sign(a),))  # noqa: A001: NumPy's name
+abs = unary("abs", (lambda g, a, xp: g * xp.sign(a),))
 sign = unary("sign", (_sign,))
 
 
@@ -150,7 +150,7 @@ def where(condition, x, y):
 _where.public = where
 
 
-def clip(x, min=None, max=None):  # noqa: A002: NumPy's names
+def clip(x, min=None, max=None):
     """x between two bounds (numbers, arrays, tensors or None), elementwise.
 
     Where x equals a bound the two share the gradient equally.
@@ -191,14 +191,14 @@ bitwise_right_shift = binary("bitwise_right_shift")
 floor = unary("floor", (_zero,))
 ceil = unary("ceil", (_zero,))
 trunc = unary("trunc", (_zero,))
-round = unary("round", (_zero,), doc="To the nearest integer, halves to even, elementwise.")  # noqa: A001: NumPy's name
+round = unary("round", (_zero,), doc="To the nearest integer, halves to even, elementwise.")
 
 
 # Complex parts and dtypes ------------------------------------------------
 
-real = unary("real", (_same,))
-imag = unary("imag", (lambda g, a, xp: g * 1j if is_complex(a.dtype) else xp.zeros_like(g),))
-conj = unary("conj", (lambda g: conjugate(g),), doc="The complex conjugate, elementwise.")
+real = unary("real", (_same,), linear="unary")
+imag = unary("imag", (lambda g, a, xp: g * 1j if is_complex(a.dtype) else xp.zeros_like(g),), linear="unary")
+conj = unary("conj", (lambda g: conjugate(g),), linear="unary", doc="The complex conjugate, elementwise.")
 
 # The cotangent comes back in the input's dtype, as that of every elementwise operation.
 _astype, _ = elementwise("astype", (_same,), lambda np, x, dtype: x.astype(dtype, copy=False))

@@ -10,6 +10,7 @@ array outside sees (`own_buffer`).
 """
 
 import sys
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -66,8 +67,15 @@ def _position(item, axis, extent):
     return index % extent
 
 
+@lru_cache(maxsize=1024)
+def _whole(shape):
+    return tuple(Span(0, extent, 1) for extent in shape)
+
+
 def index_form(index, shape):
     """The form of an index into this global shape, and the list of its arrays."""
+    if shape and type(index) is slice:
+        return (_span(index, shape[0]), *_whole(shape[1:])), ()
     items = index if isinstance(index, tuple) else (index,)
     entries = [(item, 0) if item is Ellipsis else _entry(item) for item in items]
     free = len(shape) - sum(taken for _, taken in entries)
@@ -94,8 +102,15 @@ def index_form(index, shape):
     return tuple(form), arrays
 
 
+@lru_cache(maxsize=1024)
+def _raw_slices(form):
+    return tuple(slice(*item) if type(item) is Span else item for item in form)
+
+
 def _raw(form, arrays):
     """What NumPy takes."""
+    if not arrays:
+        return _raw_slices(form)
     left = iter(arrays)
     return tuple(slice(*item) if type(item) is Span else next(left) if item is ARRAY else item for item in form)
 
@@ -121,9 +136,7 @@ def _spread(np, g, *arrays, index, shape):
 # Slices and ints are parameters; index arrays are operands, which the vjps need again.
 _getitem = define("getitem", _read, (lambda g, p, xp: xp.spread(g, index=p.index, shape=p.shapes[0]),))
 _spread_basic = define("spread", _spread, (lambda g, p, xp: xp.getitem(g, index=p.index),))
-_gather = define(
-    "gather", _read, lambda g, xs, p, xp: xp.spread_at(g, *xs[1:], index=p.index, shape=p.shapes[0])
-)
+_gather = define("gather", _read, lambda g, xs, p, xp: xp.spread_at(g, *xs[1:], index=p.index, shape=p.shapes[0]))
 _spread_at = define("spread_at", _spread, lambda g, xs, p, xp: xp.gather(g, *xs[1:], index=p.index))
 
 

@@ -12,7 +12,7 @@ from . import elementwise as ew
 from . import reductions
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
-from .shape import expand_dims, ravel, squeeze
+from .shape import expand_dims, ravel
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -40,14 +40,38 @@ def _adjoint(value, xp):
     return conjugate(xp.permute_dims(value, (*range(ndim - 2), ndim - 1, ndim - 2)))
 
 
-_matmul = define(
-    "matmul",
-    _matmul_forward,
-    (
-        lambda g, b, p, xp: unbroadcast(xp, xp.matmul(g, _adjoint(b, xp)), p.shapes[0], p.dtypes[0]),
-        lambda g, a, p, xp: unbroadcast(xp, xp.matmul(_adjoint(a, xp), g), p.shapes[1], p.dtypes[1]),
-    ),
-)
+def _column(value, xp):
+    return xp.expand_dims(value, axis=(value.ndim,))
+
+
+def _apply_columns(matrix, vectors, xp):
+    """The matrices times vectors that lie along the last dimension."""
+    return xp.squeeze(xp.matmul(matrix, _column(vectors, xp)), axis=(vectors.ndim,))
+
+
+def _matmul_left(g, b, p, xp):
+    shape = p.shapes[0]
+    if b.ndim == 1:
+        grad = (_column(g, xp) if len(shape) > 1 else g) * conjugate(b)
+    elif len(shape) == 1:
+        grad = _apply_columns(conjugate(b), g, xp)
+    else:
+        grad = xp.matmul(g, _adjoint(b, xp))
+    return unbroadcast(xp, grad, shape, p.dtypes[0])
+
+
+def _matmul_right(g, a, p, xp):
+    shape = p.shapes[1]
+    if a.ndim == 1:
+        grad = _column(conjugate(a), xp) * xp.expand_dims(g, axis=(g.ndim - 1,)) if len(shape) > 1 else g * conjugate(a)
+    elif len(shape) == 1:
+        grad = _apply_columns(_adjoint(a, xp), g, xp)
+    else:
+        grad = xp.matmul(_adjoint(a, xp), g)
+    return unbroadcast(xp, grad, shape, p.dtypes[1])
+
+
+_matmul = define("matmul", _matmul_forward, (_matmul_left, _matmul_right))
 
 
 def matmul(a, b):
@@ -61,11 +85,7 @@ def matmul(a, b):
         raise value_error(f"matmul: shapes {a.shape} and {b.shape} were given; a number multiplies with *")
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else -1]:
         raise value_error(f"matmul: the inner dimensions of shapes {a.shape} and {b.shape} differ")
-    if a.ndim > 1 and b.ndim > 1:
-        return apply(_matmul, (a, b))
-    row, column = a.ndim == 1, b.ndim == 1
-    product = apply(_matmul, (expand_dims(a, 0) if row else a, expand_dims(b, 1) if column else b))
-    return squeeze(product, (-2,) * row + (-1,) * column)
+    return apply(_matmul, (a, b))
 
 
 _matmul.public = matmul

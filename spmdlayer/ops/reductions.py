@@ -63,15 +63,15 @@ def _restore(grad, p, xp):
 
 
 def _accumulated(function, x, dtype, **options):
-    """A reduction, with half precision accumulated in float32."""
-    dtype = x.dtype if dtype is None and is_half(x.dtype) else dtype
-    if dtype is not None and is_half(dtype):
-        return function(x, dtype=_FLOAT32, **options).astype(dtype)
-    return function(x, dtype=dtype, **options)
+    """A reduction (a method of x), with half precision accumulated in float32."""
+    result = x.dtype if dtype is None else dtype
+    if is_half(result):
+        return function(dtype=_FLOAT32, **options).astype(result)
+    return function(dtype=dtype, **options)
 
 
 def _sum_forward(np, x, axis=None, keepdims=False, dtype=None):
-    return _accumulated(np.sum, x, dtype, axis=axis, keepdims=keepdims)
+    return _accumulated(x.sum, x, dtype, axis=axis, keepdims=keepdims)
 
 
 def _sum_vjp(g, p, xp):
@@ -88,7 +88,7 @@ def _reduction_params(name, x, axis, keepdims, dtype=None):
     return params
 
 
-def sum(x, axis=None, dtype=None, keepdims=False):  # noqa: A001: NumPy's name
+def sum(x, axis=None, dtype=None, keepdims=False):
     """The sum of elements over an axis, several axes (tuple) or all (None).
 
     dtype: what to sum in and return; by default as NumPy (small integers and
@@ -146,7 +146,7 @@ def _extreme_forward(name, identity):
         # A rank's piece may be empty where the global array is not.
         empty = 0 in (x.shape if axis is None else [x.shape[index] for index in axis])
         options = {"initial": identity(x.dtype)} if empty else {}
-        return getattr(np, name)(x, axis=axis, keepdims=keepdims, **options)
+        return getattr(x, name)(axis=axis, keepdims=keepdims, **options)
 
     return forward
 
@@ -171,7 +171,7 @@ def _extreme(op, x, axis, keepdims):
     return apply(op, (x,), params)
 
 
-def max(x, axis=None, keepdims=False):  # noqa: A001: NumPy's name
+def max(x, axis=None, keepdims=False):
     """The largest element over an axis, several axes or all; NaN if there is one.
 
     Elements that tie share the gradient equally.  Over a sharded axis the
@@ -180,7 +180,7 @@ def max(x, axis=None, keepdims=False):  # noqa: A001: NumPy's name
     return _extreme(_max, x, axis, keepdims)
 
 
-def min(x, axis=None, keepdims=False):  # noqa: A001: NumPy's name
+def min(x, axis=None, keepdims=False):
     """The smallest element over an axis, several axes or all; NaN if there is one.
 
     Elements that tie share the gradient equally.  Over a sharded axis the
@@ -197,7 +197,7 @@ _min.public = min
 
 
 def _prod_forward(np, x, axis=None, keepdims=False, dtype=None):
-    return _accumulated(np.prod, x, dtype, axis=axis, keepdims=keepdims)
+    return _accumulated(x.prod, x, dtype, axis=axis, keepdims=keepdims)
 
 
 def _prod_last(a, g, xp):
@@ -256,13 +256,13 @@ _argmax = define("argmax", lambda np, x, axis=None, keepdims=False: np.argmax(x,
 _argmin = define("argmin", lambda np, x, axis=None, keepdims=False: np.argmin(x, axis=axis, keepdims=keepdims))
 
 
-def any(x, axis=None, keepdims=False):  # noqa: A001: NumPy's name
+def any(x, axis=None, keepdims=False):
     """Whether an element is true, over an axis, several axes or all; bool."""
     x = asarray(x)
     return apply(_any, (x,), _reduction_params("any", x, axis, keepdims))
 
 
-def all(x, axis=None, keepdims=False):  # noqa: A001: NumPy's name
+def all(x, axis=None, keepdims=False):
     """Whether all elements are true, over an axis, several axes or all; bool."""
     x = asarray(x)
     return apply(_all, (x,), _reduction_params("all", x, axis, keepdims))
@@ -294,7 +294,7 @@ _any.public, _all.public, _argmax.public, _argmin.public = any, all, argmax, arg
 
 
 def _cumulative_sum_forward(np, x, axis=0, dtype=None):
-    return _accumulated(np.cumsum, x, dtype, axis=axis)
+    return _accumulated(x.cumsum, x, dtype, axis=axis)
 
 
 def _cumulative_sum_vjp(g, p, xp):

@@ -25,20 +25,17 @@ def as_shape(name, shape):
 
 # Reshape and its special cases -------------------------------------------
 
-_reshape = define(
-    "reshape", lambda np, x, shape: np.reshape(x, shape), (lambda g, p, xp: xp.reshape(g, p.shapes[0]),)
-)
+_reshape = define("reshape", lambda np, x, shape: x.reshape(shape), (lambda g, p, xp: xp.reshape(g, p.shapes[0]),))
 
 
 def _complete(given, shape):
     """A shape with its -1, if any, replaced by what is left."""
     size = math.prod(shape)
-    unknown = [axis for axis, extent in enumerate(given) if extent == -1]
-    known = math.prod(extent for extent in given if extent != -1)
     complete = given
-    if len(unknown) == 1 and known > 0:
-        complete = tuple(size // known if extent == -1 else extent for extent in given)
-    if len(unknown) > 1 or min(complete, default=0) < 0 or math.prod(complete) != size:
+    if given.count(-1) == 1:
+        known = -math.prod(given)
+        complete = tuple(size // (known or 1) if extent == -1 else extent for extent in given)
+    if min(complete, default=0) < 0 or math.prod(complete) != size:
         raise value_error(f"reshape: shape {given} was given for a tensor of shape {shape}, which has {size} elements")
     return complete
 
@@ -54,17 +51,23 @@ _reshape.public = reshape
 
 def ravel(x):
     """The elements in C order as one dimension."""
-    return reshape(x, (-1,)) if asarray(x).size else reshape(x, (0,))
+    x = asarray(x)
+    return reshape(x, (x.size,))
 
 
 flatten = ravel
 
-_squeeze = define(
-    "squeeze", lambda np, x, axis: np.squeeze(x, axis=axis), (lambda g, p, xp: xp.expand_dims(g, axis=p.axis),)
-)
-_expand_dims = define(
-    "expand_dims", lambda np, x, axis: np.expand_dims(x, axis), (lambda g, p, xp: xp.squeeze(g, axis=p.axis),)
-)
+
+
+def _expand_dims_forward(np, x, axis):
+    shape = list(x.shape)
+    for position in axis:  # sorted, counted in the result
+        shape.insert(position, 1)
+    return x.reshape(shape)
+
+
+_squeeze = define("squeeze", lambda np, x, axis: x.squeeze(axis), (lambda g, p, xp: xp.expand_dims(g, axis=p.axis),))
+_expand_dims = define("expand_dims", _expand_dims_forward, (lambda g, p, xp: xp.squeeze(g, axis=p.axis),))
 
 
 def squeeze(x, axis=None):
@@ -99,7 +102,7 @@ def _inverse(axes):
 
 _permute_dims = define(
     "permute_dims",
-    lambda np, x, axes: np.transpose(x, axes),
+    lambda np, x, axes: x.transpose(axes),
     (lambda g, p, xp: xp.permute_dims(g, _inverse(p.axes)),),
 )
 
