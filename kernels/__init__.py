@@ -1,0 +1,10 @@
+"""Kernels on raw NumPy arrays, compiled by numba where that is installed.
+
+They know nothing of tensors, tapes or ranks.  Installed, this package is
+`spmdlayer.kernels`.  numba is imported by the first call of a kernel, and
+what it compiles is kept on disk.
+"""
+
+from .softmax import softmax_cross_entropy
+
+__all__ = ["softmax_cross_entropy"]
