@@ -6,7 +6,7 @@ from ..array import array_module
 from ..config import state
 from ..errors import type_error, value_error
 from .tape import Engine, escaped, sees, upper
-from .tensor import Tensor, as_raw, wrap
+from .tensor import Tensor, as_raw, install, wrap
 
 
 class _GradMode(ContextDecorator):
@@ -150,3 +150,11 @@ def _captured(engine, tensor):
     if g is None:
         return wrap(array_module(tensor._data).zeros_like(tensor._data), None, None)
     return g if isinstance(g, Tensor) else wrap(g, None, None)
+
+
+def _backward(self, grad_outputs=None, retain_graph=False, create_graph=False):
+    """`backward(self, ...)`."""
+    backward(self, grad_outputs, retain_graph, create_graph)
+
+
+install(backward=_backward)

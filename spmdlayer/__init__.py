@@ -1,0 +1,147 @@
+"""spmdlayer: distributed tensors on MPI ranks, local Python between them, and gradients through both.
+
+    import spmdlayer as spmd
+
+    mesh = spmd.init_mesh((spmd.get_world_size(),), ("x",))
+    x = spmd.dtensor_from_local(local_array, mesh, [spmd.Shard(0)])
+
+Importing this initialises no MPI; the first mesh or question about ranks does.
+"""
+
+from .autograd.backward import backward, enable_grad, grad, no_grad
+from .autograd.function import Function, once_differentiable
+from .autograd.recompute import recompute
+from .autograd.tensor import Tensor, asarray, tensor
+from .boundary.api import (
+    all_gather,
+    dtensor_from_fn,
+    dtensor_from_local,
+    dtensor_to_local,
+    print_once,
+    reshard,
+    shard_tensor,
+    unshard_dtensor,
+)
+from .boundary.local_map import local_map
+from .config import config
+from .debug.tracing import trace
+from .dtypes import dtype
+from .local_layer import LocalLayer
+from .mesh import ProcessMesh, init_mesh
+from .nn.layer import Layer
+from .ops.contraction import dot, einsum, tensordot
+from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
+from .ops.elementwise import (
+    abs,
+    acos,
+    acosh,
+    add,
+    asin,
+    asinh,
+    astype,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    ceil,
+    clip,
+    conj,
+    copy,
+    cos,
+    cosh,
+    divide,
+    equal,
+    exp,
+    expm1,
+    floor,
+    floor_divide,
+    greater,
+    greater_equal,
+    imag,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    log,
+    log10,
+    log1p,
+    log2,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    not_equal,
+    positive,
+    pow,
+    power,
+    real,
+    reciprocal,
+    remainder,
+    round,
+    sigmoid,
+    sign,
+    signbit,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+    where,
+)
+from .ops.indexing import take
+from .ops import distributed, methods  # noqa: F401: they install themselves
+from .ops.linear import matmul, outer, vecdot
+from .ops.reductions import (
+    all,
+    any,
+    argmax,
+    argmin,
+    cumulative_sum,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
+from .ops.shape import (
+    broadcast_to,
+    concat,
+    expand_dims,
+    flip,
+    matrix_transpose,
+    moveaxis,
+    permute_dims,
+    ravel,
+    repeat,
+    reshape,
+    roll,
+    split,
+    squeeze,
+    stack,
+    swapaxes,
+    tile,
+    transpose,
+)
+from .ops.softmax import log_softmax, logsumexp, softmax
+from .placement import Partial, ReduceType, Replicate, Shard
+from .runtime import barrier, get_rank, get_world_size, init_parallel_env
+
+to_tensor = tensor
+concatenate = concat
+
+__version__ = "0.1.0"
