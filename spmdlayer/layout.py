@@ -129,12 +129,13 @@ class Layout:
         if self.is_default:
             return plain
         kept = tuple(
-            sizes if sizes is not None and self._cuts(dim) == plain._cuts(dim) else None
+            sizes if sizes is not None and self.cuts(dim) == plain.cuts(dim) else None
             for dim, sizes in enumerate(self.splits)
         )
         return Layout(self.mesh_shape, placements, self.shape, kept)
 
-    def _cuts(self, dim):
+    def cuts(self, dim):
+        """How a dimension is cut: (mesh axis, block) for each axis that shards it, from the left to the right."""
         return [(axis, self.placements[axis].block) for axis in self._axes[dim]]
 
     def same_pieces(self, other):
@@ -270,7 +271,7 @@ def _from_local_shapes(mesh_shape, placements, shapes):
             raise _disagreement(coords[0], shapes[0], coord, shape, "the number of dimensions must be the same")
     for axis, placement in enumerate(placements):
         if placement.kind == "shard" and not 0 <= placement.dim < ndim:
-            raise value_error(f"placements[{axis}]: {placement!r} is outside the {ndim} dimensions of local {shapes[0]}")
+            raise value_error(f"placements[{axis}]: {placement!r} is outside the {ndim} dims of local, {shapes[0]}")
     splits = tuple(_split_sizes(dim, mesh_shape, placements, coords, shapes) for dim in range(ndim))
     whole = Layout(mesh_shape, placements, tuple(map(sum, splits)))
     _check_cyclic(whole, splits, coords, shapes)
@@ -310,5 +311,6 @@ def _check_cyclic(whole, splits, coords, shapes):
 
 def _disagreement(one, shape_of_one, other, shape_of_other, right):
     return value_error(
-        f"local: the ranks at mesh coordinates {one} and {other} have shapes {shape_of_one} and {shape_of_other}; {right}"
+        f"local: the ranks at mesh coordinates {one} and {other} have shapes "
+        f"{shape_of_one} and {shape_of_other}; {right}"
     )
