@@ -166,7 +166,7 @@ def _explicit(subscripts, ndims):
     widths = [ndim - len(term.replace("...", "")) for term, ndim in zip(terms, ndims)]
     for position, (term, width) in enumerate(zip(terms, widths)):
         if width < 0 or (width and "..." not in term):
-            raise value_error(f"einsum: {term!r} does not fit operand {position}, which has {ndims[position]} dimensions")
+            raise value_error(f"einsum: {term!r} does not fit operand {position} of {ndims[position]} dimensions")
     most = max((width for term, width in zip(terms, widths) if "..." in term), default=0)
     hidden = "".join(unused[:most])
     full = [term.replace("...", hidden[most - width :]) for term, width in zip(terms, widths)]
@@ -185,7 +185,7 @@ def _check_letters(subscripts, terms, output):
         raise value_error(f"einsum: {subscripts!r} contains {wrong[0]!r}; letters, ',', '...' and '->' are right")
     wrong = [letter for letter in output if letter not in letters or output.count(letter) > 1]
     if wrong:
-        raise value_error(f"einsum: in {subscripts!r} the output must name {wrong[0]!r} once, and an input must have it")
+        raise value_error(f"einsum: in {subscripts!r} the output must name {wrong[0]!r} once, and an input too")
 
 
 def _extents(subscripts, terms, tensors):

@@ -51,7 +51,9 @@ def _entry(item):
         if item.ndim == 0 and item.dtype.kind in "iu":
             return int(item), 1
     if item.dtype.kind not in "biu":
-        raise type_error(f"index: an array of {item.dtype.name} was given; integers, bool, slices, None and ... are right")
+        raise type_error(
+            f"index: an array of {item.dtype.name} was given; integers, masks, slices, None, ... are right"
+        )
     return item, item.ndim if item.dtype.kind == "b" else 1
 
 
@@ -95,7 +97,9 @@ def index_form(index, shape):
             form.append(_position(item, axis, shape[axis]))
         else:
             if item.dtype.kind == "b" and item.shape != shape[axis : axis + taken]:
-                raise IndexError(f"index: a mask of shape {item.shape} was given for extents {shape[axis : axis + taken]}")
+                raise IndexError(
+                    f"index: a mask of shape {item.shape} for extents {shape[axis : axis + taken]} was given"
+                )
             form.append(ARRAY)
             arrays.append(item)
         axis += taken
@@ -232,7 +236,7 @@ def check_writable(x, what):
     if state.grad_enabled and x.is_leaf:
         raise value_error(f"{what}: a leaf that requires grad was given; write within no_grad(), or to a copy()")
     if not state.grad_enabled and not x.is_leaf:
-        raise value_error(f"{what}: within no_grad() the result of a recorded operation was given; write to its detach()")
+        raise value_error(f"{what}: within no_grad() a recorded result was given; write to its detach()")
 
 
 def _references(tensor):
@@ -284,7 +288,7 @@ def setitem(x, index, value):
     check_writable(x, "x[...] = value")
     if not isinstance(value, (Tensor, bool, int, float, complex)):
         value = asarray(value)
-    if not is_complex(x.dtype) and (isinstance(value, complex) or (isinstance(value, Tensor) and is_complex(value.dtype))):
+    if not is_complex(x.dtype) and (isinstance(value, complex) or is_complex(getattr(value, "dtype", x.dtype))):
         raise type_error(f"x[...] = value: complex values were given for a tensor of {x.dtype.name}; take their real()")
     form, arrays = index_form(index, x.shape)
     operands = [_local(operand) for operand in (value, *arrays)]

@@ -35,7 +35,7 @@ def _in_place(function, symbol):
             raise type_error(f"x {symbol} y: a distributed y was given for a local x; write x = x {symbol[:-1]} y")
         if result.dtype != self.dtype:
             if not np.can_cast(result.dtype, self.dtype, "same_kind"):
-                raise type_error(f"x {symbol} y: the result is {result.dtype.name}, x keeps its dtype {self.dtype.name}")
+                raise type_error(f"x {symbol} y: the result is {result.dtype.name}, x stays {self.dtype.name}")
             result = ew.astype(result, self.dtype)
         indexing.rebind(self, result)
         return self

@@ -58,7 +58,6 @@ def ravel(x):
 flatten = ravel
 
 
-
 def _expand_dims_forward(np, x, axis):
     shape = list(x.shape)
     for position in axis:  # sorted, counted in the result

@@ -11,7 +11,6 @@ import numpy as np
 from spmdlayer.autograd.backward import grad
 from spmdlayer.autograd.tensor import tensor
 from spmdlayer.ops import creation, elementwise, reductions
-from spmdlayer.ops import methods  # noqa: F401: Tensor's operators
 
 STEP = 1e-6
 

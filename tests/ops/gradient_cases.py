@@ -127,7 +127,9 @@ _functions(
     (lambda x: shape.moveaxis(x, 0, -1), (cmplx(2, 3, 1),)),
 )
 _functions("flip", (shape.flip, (signed(2, 3),)), (lambda x: shape.flip(x, 1), (signed(2, 3),)))
-_functions("roll", (lambda x: shape.roll(x, 2), (signed(2, 3),)), (lambda x: shape.roll(x, (1, -1), (0, 1)), (signed(2, 3),)))
+_functions(
+    "roll", (lambda x: shape.roll(x, 2), (signed(2, 3),)), (lambda x: shape.roll(x, (1, -1), (0, 1)), (signed(2, 3),))
+)
 _functions(
     "broadcast_to",
     (lambda x: shape.broadcast_to(x, (2, 2, 3)), (signed(2, 1),)),
@@ -158,20 +160,29 @@ MATRICES = [
 _functions("matmul", *((linear.matmul, pair) for pair in MATRICES))
 _functions(
     "einsum",
-    *((lambda a, b, s=s: contraction.einsum(s, a, b), pair) for s, pair in (
-        ("ij,jk->ik", (signed(2, 3), cmplx(3, 2))),
-        ("ij,jk", (signed(2, 3), signed(3, 2))),
-        ("i,j->ij", (signed(2), signed(3))),
-        ("bij,bjk->bki", (signed(2, 2, 3), signed(2, 3, 2))),
-        ("ij,kl->", (signed(2, 3), signed(2, 2))),
-        ("ii,i->i", (signed(3, 3), signed(3))),
-        ("...ij,...j->...i", (signed(2, 2, 3), signed(1, 3))),
-        ("ij,ij->ij", (signed(2, 1), signed(1, 3))),
-    )),
-    *((lambda a, s=s: contraction.einsum(s, a), (x,)) for s, x in (
-        ("ii->i", signed(3, 3)), ("ii", cmplx(3, 3)), ("ij->j", signed(2, 3)), ("ijk->ki", signed(2, 3, 2)),
-        ("iij->j", signed(2, 2, 3)),
-    )),
+    *(
+        (lambda a, b, s=s: contraction.einsum(s, a, b), pair)
+        for s, pair in (
+            ("ij,jk->ik", (signed(2, 3), cmplx(3, 2))),
+            ("ij,jk", (signed(2, 3), signed(3, 2))),
+            ("i,j->ij", (signed(2), signed(3))),
+            ("bij,bjk->bki", (signed(2, 2, 3), signed(2, 3, 2))),
+            ("ij,kl->", (signed(2, 3), signed(2, 2))),
+            ("ii,i->i", (signed(3, 3), signed(3))),
+            ("...ij,...j->...i", (signed(2, 2, 3), signed(1, 3))),
+            ("ij,ij->ij", (signed(2, 1), signed(1, 3))),
+        )
+    ),
+    *(
+        (lambda a, s=s: contraction.einsum(s, a), (x,))
+        for s, x in (
+            ("ii->i", signed(3, 3)),
+            ("ii", cmplx(3, 3)),
+            ("ij->j", signed(2, 3)),
+            ("ijk->ki", signed(2, 3, 2)),
+            ("iij->j", signed(2, 2, 3)),
+        )
+    ),
     (lambda a, b, c: contraction.einsum("ij,jk,kl->il", a, b, c), (signed(2, 3), signed(3, 2), signed(2, 2))),
     (lambda a, b, c: contraction.einsum("i,ij,j->", a, b, c), (signed(2), cmplx(2, 3), signed(3))),
     (lambda a, b: contraction.tensordot(a, b, ((0, 2), (1, 0))), (signed(2, 3, 2), signed(2, 2, 3))),
@@ -188,7 +199,10 @@ _functions(
 
 MASK = np.array([[True, False, True], [False, True, True]])
 TWICE = np.array([[0, 2], [2, 0]])
-INDICES = {"getitem": [1, (slice(None), -1), (..., None, slice(2, None, -2)), ()], "gather": [MASK, (1, TWICE), (TWICE, 1)]}
+INDICES = {
+    "getitem": [1, (slice(None), -1), (..., None, slice(2, None, -2)), ()],
+    "gather": [MASK, (1, TWICE), (TWICE, 1)],
+}
 INDICES["gather"] += [(slice(None), [2, 0, 0]), (None, MASK[0].nonzero()[0] % 2, ...)]
 _SHAPES = {"getitem": (2, 3), "gather": (2, 3)}
 
@@ -230,5 +244,7 @@ _functions(
 # Softmax -----------------------------------------------------------------
 
 _functions("softmax", (softmax.softmax, (signed(2, 3),)), (lambda x: softmax.softmax(x, 0), (signed(3, 2),)))
-_functions("log_softmax", (softmax.log_softmax, (signed(2, 3),)), (lambda x: softmax.log_softmax(x, 0), (signed(3, 2),)))
+_functions(
+    "log_softmax", (softmax.log_softmax, (signed(2, 3),)), (lambda x: softmax.log_softmax(x, 0), (signed(3, 2),))
+)
 _functions("exp", (softmax.logsumexp, (signed(2, 3),)), (lambda x: softmax.logsumexp(x, 1, True), (signed(2, 3),)))
