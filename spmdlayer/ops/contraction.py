@@ -13,14 +13,13 @@ from string import ascii_letters
 
 import numpy as np
 
-from ..autograd.tensor import asarray
 from ..errors import type_error, value_error
 from . import elementwise as ew
 from .linear import matmul, widened
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
-from .shape import squeeze
+from .shape import operand
 
 
 @lru_cache(maxsize=1024)
@@ -210,7 +209,7 @@ def einsum(subscripts, *operands):
     """
     if not isinstance(subscripts, str):
         raise type_error(f"einsum: the subscripts must be a string, {type(subscripts).__name__} was given")
-    tensors = [asarray(operand) for operand in operands]
+    tensors = [operand(value) for value in operands]
     terms, output = _explicit(subscripts, tuple(tensor.ndim for tensor in tensors))
     extents = _extents(subscripts, terms, tensors)
     plain, used = [], []
@@ -219,7 +218,7 @@ def einsum(subscripts, *operands):
             axis for axis, (letter, extent) in enumerate(zip(term, tensor.shape)) if extent == 1 < extents[letter]
         )
         used.append("".join(letter for axis, letter in enumerate(term) if axis not in single))
-        plain.append(squeeze(tensor, single) if single else tensor)
+        plain.append(tensor.squeeze(single) if single else tensor)
     return apply(_einsum, plain, {"subscripts": f"{','.join(used)}->{output}"})
 
 
@@ -232,7 +231,7 @@ def tensordot(a, b, axes=2):
     axes: a number n (the last n of a with the first n of b) or two sequences
     of axes.  The result has a's other dimensions, then b's.
     """
-    a, b = asarray(a), asarray(b)
+    a, b = operand(a), operand(b)
     if isinstance(axes, (int, np.integer)):
         axes = range(-axes, 0), range(axes)
     pairs = [[axis] if isinstance(axis, (int, np.integer)) else axis for axis in axes]
@@ -248,7 +247,7 @@ def tensordot(a, b, axes=2):
 
 def dot(a, b):
     """NumPy's dot: the sum of products over a's last and b's second-last dimension (its only one); * for numbers."""
-    a, b = asarray(a), asarray(b)
+    a, b = operand(a), operand(b)
     if a.ndim == 0 or b.ndim == 0:
         return ew.multiply(a, b)
     return matmul(a, b) if b.ndim <= 2 else tensordot(a, b, ((-1,), (-2,)))

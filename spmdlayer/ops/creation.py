@@ -58,7 +58,9 @@ def eye(n_rows, n_cols=None, k=0, dtype=None):
 _full_like, _ = elementwise(
     "full_like", forward=lambda np, x, fill_value, dtype=None: np.full_like(x, fill_value, dtype=dtype, subok=False)
 )
-_zeros_like, _ = elementwise("zeros_like", forward=lambda np, x, dtype=None: np.zeros_like(x, dtype=dtype))
+_zeros_like, _ = elementwise(
+    "zeros_like", forward=lambda np, x, dtype=None: np.zeros_like(x, dtype=dtype), linear="unary"
+)
 _ones_like, _ = elementwise("ones_like", forward=lambda np, x, dtype=None: np.ones_like(x, dtype=dtype))
 
 

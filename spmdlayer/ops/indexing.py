@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..array import array_module, is_array
-from ..autograd.tensor import Tensor, asarray, wrap
+from ..autograd.tensor import Tensor, as_raw, asarray, wrap
 from ..config import state
 from ..dtypes import is_complex, is_half, is_inexact
 from ..errors import type_error, value_error
@@ -287,7 +287,7 @@ def setitem(x, index, value):
     """
     check_writable(x, "x[...] = value")
     if not isinstance(value, (Tensor, bool, int, float, complex)):
-        value = asarray(value)
+        value = as_raw(value)
     if not is_complex(x.dtype) and (isinstance(value, complex) or is_complex(getattr(value, "dtype", x.dtype))):
         raise type_error(f"x[...] = value: complex values were given for a tensor of {x.dtype.name}; take their real()")
     form, arrays = index_form(index, x.shape)

@@ -5,14 +5,13 @@ Half precision is multiplied and accumulated in float32.
 
 import numpy as np
 
-from ..autograd.tensor import asarray
 from ..dtypes import is_complex, is_half
 from ..errors import value_error
 from . import elementwise as ew
 from . import reductions
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
-from .shape import expand_dims, ravel
+from .shape import operand, with_dimension
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -80,7 +79,7 @@ def matmul(a, b):
     Leading dimensions broadcast; a 1-d operand is a row (left) or a column
     (right).  A contracted dimension that is sharded gives Partial(sum).
     """
-    a, b = asarray(a), asarray(b)
+    a, b = operand(a), operand(b)
     if a.ndim == 0 or b.ndim == 0:
         raise value_error(f"matmul: shapes {a.shape} and {b.shape} were given; a number multiplies with *")
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else -1]:
@@ -93,10 +92,10 @@ _matmul.public = matmul
 
 def vecdot(a, b, axis=-1):
     """The sum of conj(a) * b over an axis; the other dimensions broadcast."""
-    a = asarray(a)
-    return reductions.sum(ew.multiply(ew.conj(a) if is_complex(a.dtype) else a, b), axis)
+    a = operand(a)
+    return reductions.sum(ew.multiply(a.conj() if is_complex(a.dtype) else a, b), axis)
 
 
 def outer(a, b):
     """All products of an element of a with an element of b, both flattened: shape (a.size, b.size)."""
-    return ew.multiply(expand_dims(ravel(a), 1), ravel(b))
+    return ew.multiply(with_dimension(operand(a).ravel(), 1), operand(b).ravel())

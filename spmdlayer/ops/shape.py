@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from ..autograd.tensor import asarray
+from ..autograd.tensor import Tensor, as_raw, asarray
 from ..errors import type_error, value_error
 from .reductions import normalise_axes, normalise_axis
 from .registry import apply, define, unbroadcast
@@ -21,6 +21,11 @@ def as_shape(name, shape):
         return tuple(item.__index__() for item in items)
     except AttributeError:
         raise type_error(f"{name}: shape must be an int or a sequence of ints, {shape!r} was given") from None
+
+
+def operand(value):
+    """A Tensor as it is, anything else as a raw array, which counts as Replicate beside distributed tensors."""
+    return value if isinstance(value, Tensor) else as_raw(value)
 
 
 # Reshape and its special cases -------------------------------------------
@@ -90,6 +95,11 @@ def expand_dims(x, axis):
 
 
 _squeeze.public, _expand_dims.public = squeeze, expand_dims
+
+
+def with_dimension(value, axis):
+    """An operand with one new dimension: a Tensor by an operation, a raw array directly."""
+    return expand_dims(value, axis) if isinstance(value, Tensor) else value[(slice(None),) * axis + (None,)]
 
 
 # Permutations ------------------------------------------------------------
@@ -261,17 +271,17 @@ def _concat_vjp(g, p, i, xp):
 _concat = define("concat", _concat_forward, _concat_vjp)
 
 
-def _tensors(name, arrays):
+def _operands(name, arrays):
     if not isinstance(arrays, (list, tuple)) or not arrays:
         raise type_error(f"{name}: a non-empty list or tuple of tensors is needed, {arrays!r} was given")
-    return [asarray(array) for array in arrays]
+    return [operand(array) for array in arrays]
 
 
 def concat(arrays, axis=0):
     """Tensors joined along an existing axis (None: flattened first), in NumPy's common dtype."""
-    tensors = _tensors("concat", arrays)
+    tensors = _operands("concat", arrays)
     if axis is None:
-        tensors, axis = [ravel(tensor) for tensor in tensors], 0
+        tensors, axis = [tensor.ravel() for tensor in tensors], 0
     first = tensors[0].shape
     axis = normalise_axis("concat", axis, len(first))
     for position, tensor in enumerate(tensors):
@@ -286,12 +296,12 @@ _concat.public = concat
 
 def stack(arrays, axis=0):
     """Tensors of one shape joined along a new axis of the result."""
-    tensors = _tensors("stack", arrays)
+    tensors = _operands("stack", arrays)
     shapes = sorted({tensor.shape for tensor in tensors})
     if len(shapes) > 1:
         raise value_error(f"stack: all tensors must have one shape, {shapes[0]} and {shapes[1]} were given")
     axis = normalise_axis("stack", axis, tensors[0].ndim + 1)
-    return concat([expand_dims(tensor, axis) for tensor in tensors], axis)
+    return concat([with_dimension(tensor, axis) for tensor in tensors], axis)
 
 
 def split(x, indices_or_sections, axis=0):
