@@ -6,7 +6,7 @@ from ..array import array_module
 from ..config import state
 from ..errors import type_error, value_error
 from .tape import Engine, escaped, sees, upper
-from .tensor import Tensor, as_raw, install, wrap
+from .tensor import Tensor, as_raw, install, wrap, wrap_array
 
 
 class _GradMode(ContextDecorator):
@@ -149,7 +149,7 @@ def _captured(engine, tensor):
         return upper.zeros(tensor) if g is None else upper.natural(node, g)
     if g is None:
         return wrap(array_module(tensor._data).zeros_like(tensor._data), None, None)
-    return g if isinstance(g, Tensor) else wrap(g, None, None)
+    return g if isinstance(g, Tensor) else wrap_array(g)
 
 
 def _backward(self, grad_outputs=None, retain_graph=False, create_graph=False):

@@ -63,7 +63,7 @@ class Tensor:
 
     @property
     def ndim(self):
-        return self._data.ndim
+        return self._data.ndim if self._spec is None else len(self.shape)
 
     @property
     def size(self):
@@ -257,7 +257,7 @@ class _Leaf(NodeOp):
     def pull(node, g):
         if state.engine.wanted is None:
             old = node.grad
-            node.grad = wrap(g if old is None else old._data + g, None, None)
+            node.grad = wrap_array(g if old is None else old._data + g)
         return ()
 
     @staticmethod
@@ -292,7 +292,7 @@ class HookHandle:
 
 
 def _call_hook(hook, node, g):
-    shown = g if isinstance(g, Tensor) else wrap(g, None, None)
+    shown = g if isinstance(g, Tensor) else wrap_array(g)
     if node.spec is not None:
         shown = upper.natural(node, shown)
     result = hook(shown)
@@ -310,6 +310,11 @@ def wrap(data, node, spec):
     tensor._node = node
     tensor._spec = spec
     return tensor
+
+
+def wrap_array(value):
+    """A local Tensor around a raw array, or around the scalar that NumPy made of a 0-d one."""
+    return wrap(np.asarray(value) if isinstance(value, np.generic) else value, None, None)
 
 
 def install(**methods):

@@ -23,6 +23,7 @@ from ..redistribute.crossing import (
     ToLocal,
     adjoint_layout,
     communicating_node,
+    distributed,
     make_spec,
     map_local,
     zeros,
@@ -122,7 +123,7 @@ class RegionInput(ToLocal):
         entry = self._entered(node)
         spec, layout, zero, crossing = node.params
         g = crossing.gradient(self.zero(zero) if g is None else g, entry)
-        return (wrap(g, None, make_spec(spec.mesh, layout)),)
+        return (distributed(g, make_spec(spec.mesh, layout)),)
 
     def pull_graph(self, node, g):
         entry = self._entered(node)

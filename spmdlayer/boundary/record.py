@@ -65,14 +65,15 @@ def exchange_record(line, structure, outputs, label):
     Raises on every rank where ranks differ in structure, number or dtype of
     the outputs, or where a rank's code has raised.
     """
-    mine = _pack(zlib.crc32(structure.encode()), outputs)
     if line.size == 1:
         return [outputs]
+    structure = zlib.crc32(str(structure).encode())
+    mine = _pack(structure, outputs)
     packed = line.record(mine)
     tables, first = [], None
     for rank, data in enumerate(packed):
         if data == mine:
-            rows = (zlib.crc32(structure.encode()), outputs)
+            rows = (structure, outputs)
         elif data[0] == _FAILED:
             raise _failed_elsewhere(rank, bytes(data[1:]).decode(errors="replace"), label)
         else:

@@ -25,6 +25,7 @@ from ..redistribute.crossing import (
     SUM,
     DistributedOp,
     communicating_node,
+    distributed,
     make_spec,
     map_local,
     zeros,
@@ -62,7 +63,7 @@ class _Operation(DistributedOp):
         local = _LocalNode(node.edges)
         grads = record.op.gradients(raw_namespace(g._data), local, g._data, node.saved, record.params)
         return tuple(
-            None if grad is None else wrap(grad, None, make_spec(node.spec.mesh, _gradient_layout(record, i, g, node)))
+            None if grad is None else distributed(grad, make_spec(node.spec.mesh, _gradient_layout(record, i, g, node)))
             for i, grad in enumerate(grads)
         )
 

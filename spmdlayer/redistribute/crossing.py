@@ -17,6 +17,8 @@ A label Partial('sum') on a cotangent means a gradient not yet summed.
 
 from functools import lru_cache
 
+import numpy as np
+
 from ..array import array_module
 from ..autograd.tape import Node, NodeOp, upper
 from ..autograd.tensor import Tensor, wrap
@@ -67,6 +69,11 @@ def zeros(spec, dtype, module):
     return wrap(module.zeros(shape, dtype), None, make_spec(spec.mesh, cotangent_layout(spec.layout)))
 
 
+def distributed(raw, spec):
+    """A cotangent from a raw piece; NumPy makes scalars of 0-d arrays, collectives want arrays."""
+    return wrap(np.asarray(raw) if isinstance(raw, np.generic) else raw, None, spec)
+
+
 class ToLocal(NodeOp):
     """Backward of `to_local`: a local gradient is read as a piece of a distributed one."""
 
@@ -74,9 +81,8 @@ class ToLocal(NodeOp):
 
     def pull(self, node, g):
         spec, layout, zero = node.params
-        if g is None:
-            g = self.zero(zero)
-        return (wrap(g, None, make_spec(spec.mesh, layout)),)
+        g = self.zero(zero) if g is None else g
+        return (distributed(g, make_spec(spec.mesh, layout)),)
 
     def pull_graph(self, node, g):
         spec, layout, zero = node.params
@@ -213,8 +219,8 @@ WEIGH = _Weigh()
 
 def _weighed(array, weight):
     # Where the weight is 0 the result is 0, also of an infinite or NaN cotangent.
-    np = array_module(array)
-    return np.where(np.asarray(weight) == 0, array.dtype.type(0), array * weight).astype(array.dtype)
+    module = array_module(array)
+    return module.where(module.asarray(weight) == 0, array.dtype.type(0), array * weight).astype(array.dtype)
 
 
 def weigh(x, weight):
