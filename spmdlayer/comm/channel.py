@@ -1,0 +1,172 @@
+"""Channel: a group of ranks that exchange raw arrays.
+
+The only way of data to MPI.  Every rank of the group makes the same calls in
+the same order; what the others' shapes are the callers know, from the layout.
+"""
+
+import functools
+
+import numpy as np
+
+from ..errors import value_error
+from ..runtime import mpi
+from . import exchange, reduce
+from .gate import collective
+
+_RECORD = 512
+_HEAD = 4  # bytes of a record that say how long it is
+_SHORT = _RECORD - _HEAD
+
+
+def channel(mesh, axes):
+    """The Channel of the ranks along some axes of a mesh that this rank belongs to.
+
+    Parameters
+    ----------
+    mesh : ProcessMesh
+    axes : number or name of an axis, a tuple of them, or None for the whole mesh
+
+    Collective over these ranks the first time; kept from then on.
+    """
+    try:
+        return mesh.channels[axes]
+    except KeyError:
+        return _open(mesh, axes)
+
+
+def _open(mesh, axes):
+    if mesh.coordinate is None:
+        raise value_error(f"mesh: this rank is not among {list(mesh.process_ids)}, so it cannot take part")
+    if axes is None:
+        label = "mesh"
+    else:
+        numbers = tuple(mesh.axis(axis) for axis in (axes if isinstance(axes, tuple) else (axes,)))
+        labels = tuple(mesh.dim_names[number] if mesh.dim_names else number for number in numbers)
+        label = labels[0] if len(labels) == 1 else labels
+    alone = len(mesh.ranks_along(axes)) == 1
+    made = mesh.channels[axes] = Channel(mpi().COMM_SELF if alone else mesh.get_group(axes), label)
+    return made
+
+
+@functools.cache
+def _operations():
+    MPI = mpi()
+    return {name: getattr(MPI, name) for name in ("SUM", "PROD", "MAX", "MIN", "LOR", "LAND")}
+
+
+def _others(channel, arrays):
+    return sum(array.nbytes for rank, array in enumerate(arrays) if rank != channel.rank)
+
+
+class Channel:
+    """Collectives on raw arrays over the ranks of one communicator.
+
+    Inputs may have any strides and byte order; results are fresh arrays in C
+    order and native byte order, the same bits on every rank.  Only where the
+    group has one rank a result may be the input itself; then MPI is not
+    called.  All ranks give the same dtype.
+
+    Attributes
+    ----------
+    rank, size : int, this rank's place in the group, and the number of ranks
+    label : the mesh axis: its name, else its number, a tuple of them, or "mesh"
+    mpi : the mpi4py communicator
+    threads : bool, whether MPI may be called by several threads at once
+    """
+
+    __slots__ = ("_received", "_sent", "label", "mpi", "operations", "rank", "size", "threads")
+
+    def __init__(self, comm, label):
+        MPI = mpi()
+        self.mpi = comm
+        self.rank = comm.rank
+        self.size = comm.size
+        self.label = label
+        self.threads = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self.operations = _operations()
+        self._sent = bytearray(_RECORD)
+        self._received = bytearray(_RECORD * self.size)
+
+    def __repr__(self):
+        return f"Channel({self.label!r}, rank {self.rank} of {self.size})"
+
+    @collective("allreduce", lambda channel, x, op: -(-2 * x.nbytes * (channel.size - 1) // channel.size))
+    def allreduce(self, x, op):
+        """The reduction of every rank's array, on every rank.
+
+        Parameters
+        ----------
+        x : array of one shape on all ranks
+        op : "sum", "avg", "max", "min", "prod", "any" or "all"
+
+        float16 and bfloat16 are accumulated in float32; max and min keep NaN.
+        Raises TypeError for a dtype that cannot be reduced so.
+        """
+        return reduce.allreduce(self, x, op)
+
+    @collective("reduce_scatter", lambda channel, blocks, op: _others(channel, blocks))
+    def reduce_scatter(self, blocks, op):
+        """This rank's block, reduced over every rank.
+
+        Parameters
+        ----------
+        blocks : list of arrays, block i for rank i; its shape is one on all ranks
+        op : as for `allreduce`
+        """
+        return reduce.reduce_scatter(self, blocks, op)
+
+    @collective("allgather", lambda channel, x, shapes: x.nbytes * (channel.size - 1))
+    def allgather(self, x, shapes):
+        """List of every rank's array; `shapes` are all their shapes."""
+        x = exchange.contiguous(x)
+        return [x] if self.size == 1 else exchange.allgather(self, x, shapes)
+
+    @collective("allgather", lambda channel, x, dim, sizes: x.nbytes * (channel.size - 1))
+    def allgather_into_dim(self, x, dim, sizes):
+        """Every rank's array, concatenated along `dim`; `sizes` are their extents there."""
+        x = exchange.contiguous(x)
+        return x if self.size == 1 else exchange.allgather_into_dim(self, x, dim, sizes)
+
+    @collective("alltoall", lambda channel, blocks, shapes: _others(channel, blocks))
+    def alltoall(self, blocks, shapes):
+        """List of what each rank sent to this one.
+
+        Parameters
+        ----------
+        blocks : list of arrays of one dtype, block i to rank i; empty ones cost nothing
+        shapes : of what comes from each rank
+
+        This rank's own block comes back as it is, in C order.
+        """
+        if self.size == 1:
+            return [exchange.contiguous(blocks[0])]
+        return exchange.alltoall(self, blocks, shapes)
+
+    @collective("bcast", lambda channel, x, root, shape, dtype: x.nbytes if channel.rank == root else 0)
+    def bcast(self, x, root, shape, dtype):
+        """The root's array on every rank; the others give None, and its shape and dtype."""
+        if self.rank == root:
+            x = exchange.contiguous(x)
+        return x if self.size == 1 else exchange.bcast(self, x, root, shape, dtype)
+
+    @collective("record", lambda channel, data: len(data) * (channel.size - 1))
+    def record(self, data):
+        """List of every rank's bytes; quick up to 508 of them, a second round where one has more."""
+        if self.size == 1:
+            return [bytes(data)]
+        sent, received = self._sent, self._received
+        length = len(data)
+        sent[:_HEAD] = length.to_bytes(_HEAD, "little")
+        if length <= _SHORT:
+            sent[_HEAD : _HEAD + length] = data
+        self.mpi.Allgather(sent, received)
+        everything = bytes(received)
+        starts = range(0, len(everything), _RECORD)
+        lengths = [int.from_bytes(everything[start : start + _HEAD], "little") for start in starts]
+        if max(lengths) > _SHORT:
+            return self._record_long(data, lengths)
+        return [everything[start + _HEAD : start + _HEAD + length] for start, length in zip(starts, lengths)]
+
+    def _record_long(self, data, lengths):
+        mine = np.frombuffer(bytes(data), np.uint8)
+        return [part.tobytes() for part in exchange.allgather(self, mine, [(length,) for length in lengths])]

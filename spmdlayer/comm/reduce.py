@@ -1,0 +1,163 @@
+"""Reductions over the ranks of a group.
+
+MPI's own reductions lose a NaN in max and min, depending on the rank that has
+it, and not every MPI knows half precision.  These are reduced by NumPy, half
+precision in float32; so are large arrays between two ranks, because that is
+faster.  Whatever way is taken, all ranks get the same bits.
+"""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from ..dtypes import check_reducible, is_half
+from ..errors import value_error
+from . import exchange
+from .exchange import contiguous, gather_flat, sendrecv, wire
+
+# Bytes from which two ranks swap their arrays and add, rather than call Allreduce.
+SWAP = 16 << 10
+# Bytes from which each rank reduces a slice, where MPI cannot, rather than everything.
+SLICE = 32 << 10
+
+_UFUNCS = {
+    "sum": np.add,
+    "avg": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "prod": np.multiply,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+_OPERATIONS = {"sum": "SUM", "avg": "SUM", "max": "MAX", "min": "MIN", "prod": "PROD", "any": "LOR", "all": "LAND"}
+_OPERATIONS_OF_BOOL = _OPERATIONS | {"max": "LOR", "min": "LAND"}
+
+
+class Way(NamedTuple):
+    """How values of one dtype are reduced."""
+
+    ufunc: np.ufunc
+    accumulator: np.dtype
+    operation: str | None  # MPI's, or None where MPI's would be wrong
+    mean: bool
+    half: bool
+
+
+@functools.cache
+def way(dtype, op):
+    """The Way to reduce a dtype; a TypeError where it cannot be reduced by this operation."""
+    if op not in _UFUNCS:
+        raise value_error(f"op: {op!r} is no reduction; they are {', '.join(_UFUNCS)}")
+    check_reducible(dtype, op)
+    half = is_half(dtype)
+    operation = (_OPERATIONS_OF_BOOL if dtype.kind == "b" else _OPERATIONS)[op]
+    if half or (op in ("max", "min") and dtype.kind == "f"):
+        operation = None
+    return Way(_UFUNCS[op], np.dtype(np.float32) if half else dtype, operation, op == "avg", half)
+
+
+def allreduce(channel, x, op):
+    """The reduction over all ranks, on every rank, in a fresh array."""
+    x = contiguous(x)
+    how = way(x.dtype, op)
+    if channel.size == 1:
+        return x
+    out = np.empty(x.shape, x.dtype)
+    size, nbytes = x.size, x.nbytes
+    if channel.size == 2 and (nbytes >= SWAP or how.operation is None):
+        _swap(channel, x.reshape(-1), out.reshape(-1), how)
+    elif how.operation is not None:
+        operation = channel.operations[how.operation]
+        if size <= exchange.CHUNK:
+            channel.mpi.Allreduce(x, out, operation)
+        else:
+            _allreduce_chunks(channel.mpi, x.reshape(-1), out.reshape(-1), operation)
+        if how.mean:
+            out /= channel.size
+    elif nbytes < SLICE and size * channel.size <= exchange.CHUNK:
+        _reduce_everything(channel, x.reshape(-1), out.reshape(-1), how)
+    else:
+        _reduce_slices(channel, x.reshape(-1), out.reshape(-1), how)
+    return out
+
+
+def _allreduce_chunks(comm, x, out, operation):
+    for k in range(0, x.size, exchange.CHUNK):
+        comm.Allreduce(x[k : k + exchange.CHUNK], out[k : k + exchange.CHUNK], operation)
+
+
+def _swap(channel, mine, out, how):
+    """Two ranks send each other everything and reduce it, in the order of ranks."""
+    other = 1 - channel.rank
+    sendrecv(channel.mpi, mine, other, out, other)
+    first, second = (mine, out) if other else (out, mine)
+    with np.errstate(all="ignore"):
+        if how.half:
+            first, second = first.astype(np.float32), second.astype(np.float32)
+            _finish(how.ufunc(first, second, out=first), out, how, 2)
+        else:
+            _finish(how.ufunc(first, second, out=out), out, how, 2)
+
+
+def _finish(total, out, how, ranks):
+    """Put a reduction from the accumulator into its place, for a mean divided."""
+    if how.mean:
+        total /= ranks
+    if total is not out:
+        out[...] = total
+
+
+def _reduce_everything(channel, mine, out, how):
+    """Every rank gets all and reduces all."""
+    everything = np.empty((channel.size, mine.size), mine.dtype)
+    if mine.size:
+        channel.mpi.Allgather(wire(mine), wire(everything))
+    with np.errstate(all="ignore"):
+        if how.half:
+            everything = everything.astype(np.float32)
+        _finish(how.ufunc.reduce(everything, axis=0, dtype=how.accumulator), out, how, channel.size)
+
+
+def _reduce_slices(channel, mine, out, how):
+    """Every rank reduces one slice, which then all get."""
+    size = channel.size
+    bounds = [mine.size * k // size for k in range(size + 1)]
+    slices = [mine[start:stop] for start, stop in itertools.pairwise(bounds)]
+    reduced = _reduce_blocks(channel, slices, how)
+    gather_flat(channel, reduced, out, [part.size for part in slices])
+
+
+def _reduce_blocks(channel, blocks, how):
+    """This rank's block reduced over all ranks, one other rank after the other."""
+    comm, rank, size = channel.mpi, channel.rank, channel.size
+    own = contiguous(blocks[rank])
+    out = np.empty(own.shape, own.dtype)
+    received = np.empty(own.size, own.dtype)
+    total = own.reshape(-1)
+    target = np.empty(own.size, how.accumulator) if how.half else out.reshape(-1)
+    with np.errstate(all="ignore"):
+        for step in range(1, size):
+            dest, source = (rank + step) % size, (rank - step) % size
+            sendrecv(comm, contiguous(blocks[dest]).reshape(-1), dest, received, source)
+            total = how.ufunc(total, received, out=target, dtype=how.accumulator)
+        _finish(target, out.reshape(-1), how, size)
+    return out
+
+
+def reduce_scatter(channel, blocks, op):
+    """This rank's block reduced over all ranks."""
+    how = way(contiguous(blocks[channel.rank]).dtype, op)
+    if channel.size == 1:
+        return contiguous(blocks[0])
+    small = sum(block.nbytes for block in blocks) < SWAP
+    if channel.size == 2 or how.operation is None or not small:
+        return _reduce_blocks(channel, blocks, how)
+    own = blocks[channel.rank]
+    out = np.empty(own.shape, own.dtype)
+    packed = np.concatenate([contiguous(block).reshape(-1) for block in blocks])
+    channel.mpi.Reduce_scatter(packed, out, [block.size for block in blocks], channel.operations[how.operation])
+    if how.mean:
+        out /= channel.size
+    return out
