@@ -229,7 +229,9 @@ def _checked_comm(comm):
     if not isinstance(comm, MPI.Comm):
         raise type_error(f"comm: an mpi4py communicator is needed, {type(comm).__name__} was given")
     if comm == MPI.COMM_NULL:
-        raise value_error("comm: MPI.COMM_NULL was given (or one that is freed); give a communicator that this process is in")
+        raise value_error(
+            "comm: MPI.COMM_NULL was given (or one that is freed); give a communicator that this process is in"
+        )
     if comm.Is_inter():
         raise value_error("comm: an intercommunicator was given; give an intracommunicator (Merge makes one)")
     return comm
@@ -263,7 +265,9 @@ def _checked_names(dim_names, ndim):
     if dim_names is None:
         return None
     if isinstance(dim_names, (str, bytes)) or not hasattr(dim_names, "__iter__"):
-        raise type_error(f"dim_names: a sequence of names is needed, {dim_names!r} was given; for one axis ({dim_names!r},)")
+        raise type_error(
+            f"dim_names: a sequence of names is needed, {dim_names!r} was given; for one axis ({dim_names!r},)"
+        )
     names = tuple(dim_names)
     if not all(isinstance(name, str) for name in names):
         raise type_error(f"dim_names: names are str, {list(names)} was given")

@@ -2,12 +2,13 @@
 
 Importing this file initialises nothing.  `mpi()` does, the first time: it
 imports mpi4py.MPI, lets glibc keep freed memory, and, where there are several
-ranks, makes an uncaught exception or a failing `sys.exit` of one rank end the
-job; otherwise the other ranks would wait for it for ever.
+ranks, makes an uncaught exception or a failing exit of one rank end the job;
+otherwise the other ranks would wait for it for ever.
 """
 
 import atexit
 import ctypes
+import gc
 import os
 import sys
 import threading
@@ -54,7 +55,7 @@ def _start():
             from mpi4py import MPI
 
             if not MPI.Is_initialized() or MPI.Is_finalized():
-                state = "has been finalised" if MPI.Is_finalized() else "is not initialised (mpi4py.rc.initialize is False)"
+                state = "has been finalised" if MPI.Is_finalized() else "is not initialised, as mpi4py.rc asks for"
                 raise runtime_error(f"MPI {state}; call this between MPI.Init_thread() and MPI.Finalize()")
             set_rank(MPI.COMM_WORLD.rank)
             _keep_freed_memory()
@@ -161,7 +162,7 @@ def close():
 
 
 def _end_together(rank):
-    """Let a failure of this process end all ranks: uncaught exceptions, also of threads, and `sys.exit(not 0)`."""
+    """Let a failure of this process end all ranks: uncaught exceptions, also of threads, and SystemExit with a failure."""
     previous = sys.excepthook
     previous_of_threads = threading.excepthook
 
@@ -169,12 +170,12 @@ def _end_together(rank):
         if previous is sys.__excepthook__:
             report(rank, "".join(traceback.format_exception(kind, value, trace)))
         else:
-            report(rank, "uncaught exception")
+            report(rank, "uncaught exception:")
             previous(kind, value, trace)
         abort(1)
 
     def thread_excepthook(args):
-        if args.exc_type is SystemExit or issubclass(args.exc_type, SystemExit):
+        if issubclass(args.exc_type, SystemExit):
             previous_of_threads(args)
             return
         name = args.thread.name if args.thread is not None else "unknown"
@@ -184,52 +185,60 @@ def _end_together(rank):
 
     sys.excepthook = excepthook
     threading.excepthook = thread_excepthook
-    sys.exit = _exit
-    quitter = sys.modules.get("_sitebuiltins")  # exit() and quit() raise by themselves
-    if quitter is not None:
-        quitter.SystemExit = _Exit
+    _watch_system_exit(rank)
 
 
-class _Exit(SystemExit):
-    """What `sys.exit` raises, so that one rank that fails ends all.
+def _watch_system_exit(rank):
+    """End all ranks where the interpreter ends this one on a SystemExit with a failure.
 
-    Nobody knows when it is raised whether it will be caught.  But when nobody
-    caught it the interpreter itself reads `code`, with no Python frame around.
+    No hook is called for SystemExit, and aborting in `sys.exit` would miss
+    `raise SystemExit(main())` and hit those that are caught.  But the
+    interpreter reads the attribute `code` of one that nobody caught, with no
+    Python frame around.  Built-in types cannot be assigned to, so the
+    attribute is replaced in the type's own dictionary.  Up to Python 3.11 the
+    built-in `sys.exit` makes no instance that could be asked for it.
     """
+    attributes = gc.get_referents(SystemExit.__dict__)
+    if sys.implementation.name != "cpython" or len(attributes) != 1:
+        return
+    stored = SystemExit.code
 
-    @property
-    def code(self):
-        status = SystemExit.code.__get__(self)
-        if sys._getframe().f_back is None and status is not None and not (isinstance(status, int) and status == 0):
+    def read(exception):
+        status = stored.__get__(exception)
+        failed = status is not None and not (isinstance(status, int) and status == 0)
+        if failed and sys._getframe().f_back is None and os.getpid() == _process:
             if isinstance(status, int):
                 abort(status & 0xFF or 1)
-            else:
-                report(_module.COMM_WORLD.rank, str(status))
-                abort(1)
+            report(rank, str(status))
+            abort(1)
         return status
+
+    attributes[0]["code"] = property(read, stored.__set__, stored.__delete__, stored.__doc__)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
+    sys.exit = _exit
 
 
 def _exit(status=None, /):
-    """Exit the interpreter by raising SystemExit(status); a failing status that nobody catches ends all ranks."""
+    """Exit the interpreter by raising SystemExit(status)."""
     if isinstance(status, BaseException):
         raise status
-    if status is None:
-        raise _Exit
-    raise _Exit(*status) if isinstance(status, tuple) else _Exit(status)
+    arguments = status if isinstance(status, tuple) else () if status is None else (status,)
+    raise SystemExit(*arguments)
 
 
 def report(rank, text):
     """Write a text to stderr with the rank before every line, in one piece, so that ranks do not interleave."""
-    lines = "".join(f"[rank {rank}] {line}\n" for line in text.rstrip("\n").split("\n"))
-    sys.stderr.write(lines)
+    sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in text.rstrip("\n").split("\n")))
     sys.stderr.flush()
 
 
 def abort(status):
-    """End all ranks of the job with a status; in a forked child, only note that MPI is not its own."""
+    """End all ranks of the job with a status; does not return, except in a forked child, whose MPI it is not."""
     if os.getpid() != _process or _module.Is_finalized():
         return
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
     _module.COMM_WORLD.Abort(status)
+    # MPICH tells its launcher and may come back before that has killed this process.
+    os._exit(status)
