@@ -150,7 +150,6 @@ class Engine:
         self.heap = []
         self.pending = {}
         self.entered = {}  # regions whose outputs have been popped, with the fence of their backward (create_graph)
-        self.at_end = []  # functions to call when the heap is empty
         # Nothing below the oldest wanted node can contribute to it.
         self.last = max((node.order for node in wanted), default=None) if wanted is not None else None
 
@@ -175,13 +174,11 @@ class Engine:
         state.engine, state.phase, state.grad_enabled = self, "backward", self.create_graph
         try:
             self._loop()
-            while self.at_end:
-                self.at_end.pop(0)()
         finally:
             state.engine, state.phase, state.grad_enabled, state.region = outer, phase, grad_mode, region
 
     def _loop(self):
-        heap, pending, wanted, add = self.heap, self.pending, self.wanted, self.add
+        heap, pending, wanted = self.heap, self.pending, self.wanted
         graph, retain, outside = self.create_graph, self.retain_graph, state.region
         while heap:
             order, node = heappop(heap)
@@ -208,15 +205,12 @@ class Engine:
                 old = pending.get(edge)
                 if old is not None:
                     pending[edge] = edge.op.accumulate(old, grad)
-                else:
-                    add(edge, grad)
+                else:  # the same as add(), without the call
+                    if edge not in pending:
+                        heappush(heap, (edge.order, edge))
+                    pending[edge] = grad
             if not retain and not op.keeps:
                 node.op, node.edges, node.saved, node.params = FREED, (), None, None
-
-
-def current_engine():
-    """The engine of the backward pass that runs, or None."""
-    return state.engine
 
 
 def sees(region, other):
