@@ -137,7 +137,7 @@ def subgroup(comm, ranks):
 
 
 def _forget(comm, keyval, found):
-    """MPI calls this when a parent communicator is freed: its subgroups go too, in the order in which they were made."""
+    """MPI calls this when a parent communicator is freed: its subgroups go too, in the order of their making."""
     _homes.pop(id(found), None)
     found.meshes.clear()
     for child in found.subgroups.values():
@@ -162,7 +162,7 @@ def close():
 
 
 def _end_together(rank):
-    """Let a failure of this process end all ranks: uncaught exceptions, also of threads, and SystemExit with a failure."""
+    """Let a failure of this process end all ranks: an uncaught exception, also of a thread, or a failing exit."""
     previous = sys.excepthook
     previous_of_threads = threading.excepthook
 
