@@ -5,6 +5,7 @@ the same order; what the others' shapes are the callers know, from the layout.
 """
 
 import functools
+import struct
 
 import numpy as np
 
@@ -13,9 +14,10 @@ from ..runtime import mpi
 from . import exchange, reduce
 from .gate import collective
 
-_RECORD = 512
-_HEAD = 4  # bytes of a record that say how long it is
-_SHORT = _RECORD - _HEAD
+_LENGTH = struct.Struct("<I")
+_ROW = struct.Struct("<I508s")
+_RECORD = _ROW.size
+_SHORT = _RECORD - _LENGTH.size
 
 
 def channel(mesh, axes):
@@ -84,8 +86,8 @@ class Channel:
         self.label = label
         self.threads = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self.operations = _operations()
-        self._sent = bytearray(_RECORD)
-        self._received = bytearray(_RECORD * self.size)
+        self._sent = [bytearray(_RECORD), _RECORD, MPI.BYTE]
+        self._received = [bytearray(_RECORD * self.size), _RECORD, MPI.BYTE]
 
     def __repr__(self):
         return f"Channel({self.label!r}, rank {self.rank} of {self.size})"
@@ -142,6 +144,19 @@ class Channel:
             return [exchange.contiguous(blocks[0])]
         return exchange.alltoall(self, blocks, shapes)
 
+    @collective("alltoall", lambda channel, blocks, dim, sizes: _others(channel, blocks))
+    def alltoall_into_dim(self, blocks, dim, sizes):
+        """What each rank sent to this one, concatenated along `dim`.
+
+        Parameters
+        ----------
+        blocks : list of arrays of one dtype, block i to rank i
+        sizes : the extents along `dim` of what comes from each rank; the other extents are this rank's own block's
+        """
+        if self.size == 1:
+            return exchange.contiguous(blocks[0])
+        return exchange.alltoall_into_dim(self, blocks, dim, sizes)
+
     @collective("bcast", lambda channel, x, root, shape, dtype: x.nbytes if channel.rank == root else 0)
     def bcast(self, x, root, shape, dtype):
         """The root's array on every rank; the others give None, and its shape and dtype."""
@@ -151,22 +166,20 @@ class Channel:
 
     @collective("record", lambda channel, data: len(data) * (channel.size - 1))
     def record(self, data):
-        """List of every rank's bytes; quick up to 508 of them, a second round where one has more."""
+        """List of every rank's bytes; quick below 508 of them, with a second round where a rank has more."""
         if self.size == 1:
             return [bytes(data)]
         sent, received = self._sent, self._received
         length = len(data)
-        sent[:_HEAD] = length.to_bytes(_HEAD, "little")
+        _LENGTH.pack_into(sent[0], 0, length)
         if length <= _SHORT:
-            sent[_HEAD : _HEAD + length] = data
+            sent[0][_LENGTH.size : _LENGTH.size + length] = data
         self.mpi.Allgather(sent, received)
-        everything = bytes(received)
-        starts = range(0, len(everything), _RECORD)
-        lengths = [int.from_bytes(everything[start : start + _HEAD], "little") for start in starts]
-        if max(lengths) > _SHORT:
-            return self._record_long(data, lengths)
-        return [everything[start + _HEAD : start + _HEAD + length] for start, length in zip(starts, lengths)]
+        found = [row[:size] for size, row in _ROW.iter_unpack(received[0])]
+        # A row that is longer than what came with it is cut short, and so are all that fill their place.
+        return self._record_long(data) if _SHORT in map(len, found) else found
 
-    def _record_long(self, data, lengths):
+    def _record_long(self, data):
+        lengths = [size for size, _ in _ROW.iter_unpack(self._received[0])]
         mine = np.frombuffer(bytes(data), np.uint8)
         return [part.tobytes() for part in exchange.allgather(self, mine, [(length,) for length in lengths])]

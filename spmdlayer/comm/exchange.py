@@ -10,6 +10,8 @@ import numpy as np
 
 # Elements in one message: counts of MPI before version 4 are 32-bit integers.
 CHUNK = 1 << 30
+# Bytes of a result from which each pair of ranks sends for itself, so that this rank's own part is copied only once.
+PAIRWISE = 64 << 10
 TAG = 29999  # the user may use the communicators too
 
 
@@ -34,9 +36,7 @@ def sendrecv(comm, send, dest, receive, source):
     if 0 < outgoing <= CHUNK and 0 < incoming <= CHUNK:
         comm.Sendrecv(send, dest, TAG, receive, source, TAG)
         return
-    requests = [comm.Irecv(receive[k : k + CHUNK], source, TAG) for k in range(0, incoming, CHUNK)]
-    requests += [comm.Isend(send[k : k + CHUNK], dest, TAG) for k in range(0, outgoing, CHUNK)]
-    for request in requests:
+    for request in _pieces(comm.Irecv, receive, source) + _pieces(comm.Isend, send, dest):
         request.Wait()
 
 
@@ -73,36 +73,69 @@ def allgather(channel, x, shapes):
 def allgather_into_dim(channel, x, dim, sizes):
     """Every rank's array, concatenated along a dimension."""
     before, after = x.shape[:dim], x.shape[dim + 1 :]
-    if math.prod(before) != 1:
-        return np.concatenate(allgather(channel, x, [(*before, size, *after) for size in sizes]), axis=dim)
-    out = np.empty((*before, sum(sizes), *after), x.dtype)
-    if out.size:
-        row = math.prod(after)
-        gather_flat(channel, x.reshape(-1), out.reshape(-1), [size * row for size in sizes])
-    return out
+    if math.prod(before) == 1:
+        out = np.empty((*before, sum(sizes), *after), x.dtype)
+        if out.size:
+            row = math.prod(after)
+            gather_flat(channel, x.reshape(-1), out.reshape(-1), [size * row for size in sizes])
+        return out
+    if x.nbytes // max(x.shape[dim], 1) * sum(sizes) >= PAIRWISE:
+        return alltoall_into_dim(channel, [x] * channel.size, dim, sizes)
+    return np.concatenate(allgather(channel, x, [(*before, size, *after) for size in sizes]), axis=dim)
 
 
 def alltoall(channel, blocks, shapes):
-    """Block i to rank i; what came from each rank.  Posts a message for each block that is not empty."""
+    """Block i to rank i; what came from each rank."""
+    own = contiguous(blocks[channel.rank])
+    received = [np.empty(shape, own.dtype) for shape in shapes]
+    received[channel.rank] = own
+    _trade(channel, blocks, received)
+    return received
+
+
+def alltoall_into_dim(channel, blocks, dim, sizes):
+    """Block i to rank i; what came from each rank, concatenated along a dimension.
+
+    What lies in one piece in the result is received there, the rest copied
+    once; this rank's own block does not pass through MPI.
+    """
+    own = blocks[channel.rank]
+    before, after = own.shape[:dim], own.shape[dim + 1 :]
+    out = np.empty((*before, sum(sizes), *after), own.dtype.newbyteorder("="))
+    places, stop = [], 0
+    for size in sizes:
+        start, stop = stop, stop + size
+        places.append(out[(slice(None),) * dim + (slice(start, stop),)])
+    received = [place if place.flags.c_contiguous else np.empty(place.shape, out.dtype) for place in places]
+    _trade(channel, blocks, received)
+    received[channel.rank] = own
+    for place, part in zip(places, received):
+        if part is not place:
+            place[...] = part
+    return out
+
+
+def _trade(channel, blocks, received):
+    """Block i to rank i, and theirs into `received`, but for this rank's own; empty ones are not sent."""
     comm, rank, size = channel.mpi, channel.rank, channel.size
-    received = [np.empty(shape, blocks[rank].dtype) for shape in shapes]
-    received[rank] = contiguous(blocks[rank])
     if size == 2:
         other = 1 - rank
         sendrecv(comm, contiguous(blocks[other]).reshape(-1), other, received[other].reshape(-1), other)
-        return received
-    requests, sent = [], []
+        return
     peers = [(rank + step) % size for step in range(1, size)]
+    # The packed blocks are kept until they have been sent.
+    sent = {peer: wire(contiguous(blocks[peer]).reshape(-1)) for peer in peers}
+    requests = []
+    for peer in reversed(peers):
+        requests += _pieces(comm.Irecv, wire(received[peer].reshape(-1)), peer)
     for peer in peers:
-        flat = wire(received[peer].reshape(-1))
-        requests += [comm.Irecv(flat[k : k + CHUNK], peer, TAG) for k in range(0, flat.size, CHUNK)]
-    for peer in peers:
-        flat = wire(contiguous(blocks[peer]).reshape(-1))
-        sent.append(flat)  # kept until it has been sent
-        requests += [comm.Isend(flat[k : k + CHUNK], peer, TAG) for k in range(0, flat.size, CHUNK)]
+        requests += _pieces(comm.Isend, sent[peer], peer)
     for request in requests:
         request.Wait()
-    return received
+
+
+def _pieces(start, flat, peer):
+    return [start(flat[k : k + CHUNK], peer, TAG) for k in range(0, flat.size, CHUNK)]
 
 
 def bcast(channel, x, root, shape, dtype):

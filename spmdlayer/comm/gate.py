@@ -63,7 +63,7 @@ def collective(name, sent):
 
 
 def _user_line():
-    """"file:line" of the innermost frame that is not of this package."""
+    """The "file:line" of the innermost frame that is not of this package."""
     frame = sys._getframe(1)
     while frame is not None:
         package = frame.f_globals.get("__name__", "").partition(".")[0]

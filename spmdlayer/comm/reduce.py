@@ -19,6 +19,8 @@ from .exchange import contiguous, gather_flat, sendrecv, wire
 
 # Bytes from which two ranks swap their arrays and add, rather than call Allreduce.
 SWAP = 16 << 10
+# Bytes from which two ranks reduce one half each.
+HALVE = 8 << 20
 # Bytes from which each rank reduces a slice, where MPI cannot, rather than everything.
 SLICE = 32 << 10
 
@@ -33,6 +35,9 @@ _UFUNCS = {
 }
 _OPERATIONS = {"sum": "SUM", "avg": "SUM", "max": "MAX", "min": "MIN", "prod": "PROD", "any": "LOR", "all": "LAND"}
 _OPERATIONS_OF_BOOL = _OPERATIONS | {"max": "LOR", "min": "LAND"}
+
+# The user's error state must not make one rank raise where another does not.
+_quiet = np.errstate(all="ignore")
 
 
 class Way(NamedTuple):
@@ -64,41 +69,49 @@ def allreduce(channel, x, op):
     how = way(x.dtype, op)
     if channel.size == 1:
         return x
+    if how.operation is not None and (channel.size > 2 or x.nbytes < SWAP):
+        return _call(channel, x, how)
     out = np.empty(x.shape, x.dtype)
-    size, nbytes = x.size, x.nbytes
-    if channel.size == 2 and (nbytes >= SWAP or how.operation is None):
-        _swap(channel, x.reshape(-1), out.reshape(-1), how)
-    elif how.operation is not None:
-        operation = channel.operations[how.operation]
-        if size <= exchange.CHUNK:
-            channel.mpi.Allreduce(x, out, operation)
-        else:
-            _allreduce_chunks(channel.mpi, x.reshape(-1), out.reshape(-1), operation)
-        if how.mean:
-            out /= channel.size
-    elif nbytes < SLICE and size * channel.size <= exchange.CHUNK:
-        _reduce_everything(channel, x.reshape(-1), out.reshape(-1), how)
-    else:
-        _reduce_slices(channel, x.reshape(-1), out.reshape(-1), how)
+    _choose(channel, x)(channel, x.reshape(-1), out.reshape(-1), how)
     return out
 
 
-def _allreduce_chunks(comm, x, out, operation):
-    for k in range(0, x.size, exchange.CHUNK):
-        comm.Allreduce(x[k : k + exchange.CHUNK], out[k : k + exchange.CHUNK], operation)
+def _choose(channel, x):
+    """How NumPy reduces an array of this size."""
+    if channel.size == 2:
+        return _swap if x.nbytes < HALVE else _reduce_slices
+    if x.nbytes < SLICE and x.size * channel.size <= exchange.CHUNK:
+        return _reduce_everything
+    return _reduce_slices
 
 
+def _call(channel, x, how):
+    """MPI's own reduction."""
+    operation = channel.operations[how.operation]
+    out = np.empty(x.shape, x.dtype)
+    if x.size <= exchange.CHUNK:
+        channel.mpi.Allreduce(x, out, operation)
+    else:
+        mine, flat = x.reshape(-1), out.reshape(-1)
+        for k in range(0, x.size, exchange.CHUNK):
+            part = slice(k, k + exchange.CHUNK)
+            channel.mpi.Allreduce(mine[part], flat[part], operation)
+    if how.mean:
+        out /= channel.size
+    return out
+
+
+@_quiet
 def _swap(channel, mine, out, how):
     """Two ranks send each other everything and reduce it, in the order of ranks."""
     other = 1 - channel.rank
     sendrecv(channel.mpi, mine, other, out, other)
     first, second = (mine, out) if other else (out, mine)
-    with np.errstate(all="ignore"):
-        if how.half:
-            first, second = first.astype(np.float32), second.astype(np.float32)
-            _finish(how.ufunc(first, second, out=first), out, how, 2)
-        else:
-            _finish(how.ufunc(first, second, out=out), out, how, 2)
+    if how.half:
+        first, second = first.astype(np.float32), second.astype(np.float32)
+        _finish(how.ufunc(first, second, out=first), out, how, 2)
+    else:
+        _finish(how.ufunc(first, second, out=out), out, how, 2)
 
 
 def _finish(total, out, how, ranks):
@@ -109,15 +122,15 @@ def _finish(total, out, how, ranks):
         out[...] = total
 
 
+@_quiet
 def _reduce_everything(channel, mine, out, how):
     """Every rank gets all and reduces all."""
     everything = np.empty((channel.size, mine.size), mine.dtype)
     if mine.size:
         channel.mpi.Allgather(wire(mine), wire(everything))
-    with np.errstate(all="ignore"):
-        if how.half:
-            everything = everything.astype(np.float32)
-        _finish(how.ufunc.reduce(everything, axis=0, dtype=how.accumulator), out, how, channel.size)
+    if how.half:
+        everything = everything.astype(np.float32)
+    _finish(how.ufunc.reduce(everything, axis=0, dtype=how.accumulator), out, how, channel.size)
 
 
 def _reduce_slices(channel, mine, out, how):
@@ -129,6 +142,7 @@ def _reduce_slices(channel, mine, out, how):
     gather_flat(channel, reduced, out, [part.size for part in slices])
 
 
+@_quiet
 def _reduce_blocks(channel, blocks, how):
     """This rank's block reduced over all ranks, one other rank after the other."""
     comm, rank, size = channel.mpi, channel.rank, channel.size
@@ -137,12 +151,11 @@ def _reduce_blocks(channel, blocks, how):
     received = np.empty(own.size, own.dtype)
     total = own.reshape(-1)
     target = np.empty(own.size, how.accumulator) if how.half else out.reshape(-1)
-    with np.errstate(all="ignore"):
-        for step in range(1, size):
-            dest, source = (rank + step) % size, (rank - step) % size
-            sendrecv(comm, contiguous(blocks[dest]).reshape(-1), dest, received, source)
-            total = how.ufunc(total, received, out=target, dtype=how.accumulator)
-        _finish(target, out.reshape(-1), how, size)
+    for step in range(1, size):
+        dest, source = (rank + step) % size, (rank - step) % size
+        sendrecv(comm, contiguous(blocks[dest]).reshape(-1), dest, received, source)
+        total = how.ufunc(total, received, out=target, dtype=how.accumulator)
+    _finish(target, out.reshape(-1), how, size)
     return out
 
 

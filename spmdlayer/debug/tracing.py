@@ -1,5 +1,7 @@
 """Which collectives a piece of code makes: how many, how large, how long, and from which line.
 
+::
+
     with spmd.trace() as t:
         loss = layer(x)
         loss.backward()
