@@ -163,10 +163,10 @@ class Engine:
             old = pending[node]
             pending[node] = cotangent if old is None else node.op.accumulate(old, cotangent)
 
-    def backward_region(self, region, outside):
-        """Where what runs backwards for a node of `region` is recorded."""
-        entry = self.entered.get(region)
-        return outside if entry is None else entry.region
+    def _record_beside(self, node, outside):
+        """Under create_graph: what runs backwards for a node is recorded in the backward of its region."""
+        entry = None if node.region is None else self.entered.get(node.region)
+        state.region = outside if entry is None else entry.region
 
     def run(self):
         """Run all that is pending, until nothing is."""
@@ -193,7 +193,7 @@ class Engine:
             if wanted is not None and node in wanted:
                 self.captured[node] = g
             if graph:
-                state.region = outside if region is None else self.backward_region(region, outside)
+                self._record_beside(node, outside)
                 grads = op.pull_graph(node, g)
             else:
                 grads = op.pull(node, g)
@@ -204,6 +204,8 @@ class Engine:
                     check_visible(node, edge)
                 old = pending.get(edge)
                 if old is not None:
+                    if graph:
+                        self._record_beside(edge, outside)
                     pending[edge] = edge.op.accumulate(old, grad)
                 else:  # the same as add(), without the call
                     if edge not in pending:
