@@ -4,6 +4,7 @@ Buffers are typed and flat: mpi4py would take a Fortran-ordered array and
 transpose it silently, so arrays are brought to C order first.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -42,19 +43,24 @@ def sendrecv(comm, send, dest, receive, source):
 
 def gather_flat(channel, mine, everything, counts):
     """Every rank's flat array, one behind the other, into a flat array; `counts` are their sizes."""
+    if everything.size > CHUNK:
+        start = sum(counts[: channel.rank])
+        everything[start : start + mine.size] = mine
+        gather_in_place(channel, everything, counts)
+    elif counts.count(counts[0]) == channel.size:
+        channel.mpi.Allgather(wire(mine), wire(everything))
+    else:
+        channel.mpi.Allgatherv(wire(mine), (wire(everything), counts))
+
+
+def gather_in_place(channel, everything, counts):
+    """The same where this rank's part is in its place; always between pairs of ranks."""
     comm, rank, size = channel.mpi, channel.rank, channel.size
-    if everything.size <= CHUNK:
-        if counts.count(counts[0]) == size:
-            comm.Allgather(wire(mine), wire(everything))
-        else:
-            comm.Allgatherv(wire(mine), (wire(everything), counts))
-        return
-    starts = [sum(counts[:k]) for k in range(size)]
-    parts = [everything[start : start + count] for start, count in zip(starts, counts)]
-    parts[rank][...] = mine
+    bounds = list(itertools.accumulate(counts, initial=0))
+    parts = [everything[start:stop] for start, stop in itertools.pairwise(bounds)]
     for step in range(1, size):
         dest, source = (rank + step) % size, (rank - step) % size
-        sendrecv(comm, mine, dest, parts[source], source)
+        sendrecv(comm, parts[rank], dest, parts[source], source)
 
 
 def allgather(channel, x, shapes):

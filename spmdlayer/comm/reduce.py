@@ -15,7 +15,7 @@ import numpy as np
 from ..dtypes import check_reducible, is_half
 from ..errors import value_error
 from . import exchange
-from .exchange import contiguous, gather_flat, sendrecv, wire
+from .exchange import contiguous, gather_in_place, sendrecv, wire
 
 # Bytes from which two ranks swap their arrays and add, rather than call Allreduce.
 SWAP = 16 << 10
@@ -137,40 +137,40 @@ def _reduce_slices(channel, mine, out, how):
     """Every rank reduces one slice, which then all get."""
     size = channel.size
     bounds = [mine.size * k // size for k in range(size + 1)]
-    slices = [mine[start:stop] for start, stop in itertools.pairwise(bounds)]
-    reduced = _reduce_blocks(channel, slices, how)
-    gather_flat(channel, reduced, out, [part.size for part in slices])
+    parts = [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
+    _reduce_blocks(channel, [mine[part] for part in parts], out[parts[channel.rank]], how)
+    gather_in_place(channel, out, [part.stop - part.start for part in parts])
 
 
 @_quiet
-def _reduce_blocks(channel, blocks, how):
-    """This rank's block reduced over all ranks, one other rank after the other."""
+def _reduce_blocks(channel, blocks, out, how):
+    """This rank's flat block reduced over all ranks into a flat array, one other rank after the other."""
     comm, rank, size = channel.mpi, channel.rank, channel.size
-    own = contiguous(blocks[rank])
-    out = np.empty(own.shape, own.dtype)
-    received = np.empty(own.size, own.dtype)
-    total = own.reshape(-1)
-    target = np.empty(own.size, how.accumulator) if how.half else out.reshape(-1)
+    total = contiguous(blocks[rank]).reshape(-1)
+    target = np.empty(out.size, np.float32) if how.half else out
+    received = out  # the first time; then it holds the sum
     for step in range(1, size):
         dest, source = (rank + step) % size, (rank - step) % size
         sendrecv(comm, contiguous(blocks[dest]).reshape(-1), dest, received, source)
         total = how.ufunc(total, received, out=target, dtype=how.accumulator)
-    _finish(target, out.reshape(-1), how, size)
-    return out
+        if step == 1 and size > 2 and not how.half:
+            received = np.empty_like(out)
+    _finish(target, out, how, size)
 
 
 def reduce_scatter(channel, blocks, op):
     """This rank's block reduced over all ranks."""
-    how = way(contiguous(blocks[channel.rank]).dtype, op)
+    own = contiguous(blocks[channel.rank])
+    how = way(own.dtype, op)
     if channel.size == 1:
-        return contiguous(blocks[0])
-    small = sum(block.nbytes for block in blocks) < SWAP
-    if channel.size == 2 or how.operation is None or not small:
-        return _reduce_blocks(channel, blocks, how)
-    own = blocks[channel.rank]
+        return own
     out = np.empty(own.shape, own.dtype)
-    packed = np.concatenate([contiguous(block).reshape(-1) for block in blocks])
-    channel.mpi.Reduce_scatter(packed, out, [block.size for block in blocks], channel.operations[how.operation])
-    if how.mean:
-        out /= channel.size
+    small = sum(block.nbytes for block in blocks) < SWAP
+    if channel.size > 2 and how.operation is not None and small:
+        packed = np.concatenate([contiguous(block).reshape(-1) for block in blocks])
+        channel.mpi.Reduce_scatter(packed, out, [block.size for block in blocks], channel.operations[how.operation])
+        if how.mean:
+            out /= channel.size
+    else:
+        _reduce_blocks(channel, blocks, out.reshape(-1), how)
     return out
