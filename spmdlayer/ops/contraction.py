@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import type_error, value_error
 from . import elementwise as ew
+from .factors import contraction_rule
 from .linear import matmul, widened
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
@@ -124,17 +125,16 @@ def _distinct(term, used):
     return "".join(letters), equal
 
 
-def _einsum_vjp(g, xs, p, i, xp):
+def _einsum_vjp(g, others, p, i, xp):
     """An einsum of the cotangent and the other operands; what was summed in operand i alone is repeated."""
     terms, output = _terms(p.subscripts)
     target, equal = _distinct(terms[i], p.subscripts)
     shape = p.shapes[i]
     extents = dict(zip(target, shape))
     operands, inputs = [g], [output]
-    for position, value in enumerate(xs):
-        if position != i:
-            operands.append(conjugate(value))
-            inputs.append(terms[position])
+    for value, term in zip(others, terms[:i] + terms[i + 1 :]):
+        operands.append(conjugate(value))
+        inputs.append(term)
     for pair in equal:
         operands.append(xp.eye_like(g, size=extents[pair[0]]))
         inputs.append(pair)
@@ -146,7 +146,12 @@ def _einsum_vjp(g, xs, p, i, xp):
     return unbroadcast(xp, grad, shape, p.dtypes[i])
 
 
-_einsum = define("einsum", _einsum_forward, _einsum_vjp)
+def _einsum_rule(call):
+    terms, output = _terms(call.params["subscripts"])
+    return contraction_rule(call, tuple(map(tuple, terms)), tuple(output))
+
+
+_einsum = define("einsum", _einsum_forward, _einsum_vjp, rule=_einsum_rule)
 define("eye_like", lambda np, x, size: np.eye(size, dtype=x.dtype))
 
 

@@ -15,6 +15,7 @@ from ..dtypes import is_complex
 from ..errors import type_error
 from .registry import apply, binary, elementwise, unary
 from .registry import conj as conjugate
+from .rules import Rule, follow, linear_cast
 
 _LN2 = math.log(2.0)
 _LN10 = math.log(10.0)
@@ -200,8 +201,18 @@ real = unary("real", (_same,), linear="unary")
 imag = unary("imag", (lambda g, a, xp: g * 1j if is_complex(a.dtype) else xp.zeros_like(g),), linear="unary")
 conj = unary("conj", (lambda g: conjugate(g),), linear="unary", doc="The complex conjugate, elementwise.")
 
+
+def _astype_rule(call):
+    """As its operand; a sum of pieces stays one unless the cast cuts values off."""
+    shape = call.shapes[0]
+    source, target = follow(call, range(len(shape)), shape, linear_cast(call.dtypes[0], call.params["dtype"]))
+    return Rule((source,), target)
+
+
 # The cotangent comes back in the input's dtype, as that of every elementwise operation.
-_astype, _ = elementwise("astype", (_same,), lambda np, x, dtype: x.astype(dtype, copy=False))
+_astype, _ = elementwise(
+    "astype", (_same,), lambda np, x, dtype: x.astype(dtype, copy=False), rule=_astype_rule
+)
 
 
 def astype(x, dtype):

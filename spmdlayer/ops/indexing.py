@@ -1,18 +1,11 @@
 """Reading and writing by index.
 
-An index is brought to one form that names every dimension of the *global*
-shape: a tuple with ints (not negative), `Span`s for slices, None for new
-dimensions and ARRAY where an index array stands.  The arrays themselves (masks,
-integers, tensors of them) are operands.  The forms are hashable.
-
 Tensors are values: writing never changes what another tensor, the tape or an
 array outside sees (`own_buffer`).
 """
 
 import sys
-from functools import lru_cache
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,115 +14,25 @@ from ..autograd.tensor import Tensor, as_raw, asarray, wrap
 from ..config import state
 from ..dtypes import is_complex, is_half, is_inexact
 from ..errors import type_error, value_error
+from ..redistribute.reshard import reshard_to
+from . import elementwise as ew
+from .index_form import Span, index_form, raw_index
+from .index_rules import gather_rule, getitem_rule, setitem_rule
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
-from .shape import ravel
-
-ARRAY = "array"  # where an index form takes its next array
-
-
-class Span(NamedTuple):
-    """A slice of a dimension of known extent; `stop` is None where a negative step goes through 0."""
-
-    start: int
-    stop: int | None
-    step: int
-
-
-# The form of an index ----------------------------------------------------
-
-
-def _entry(item):
-    """One item of an index: (item, the number of dimensions it takes), arrays brought to arrays."""
-    if item is None:
-        return None, 0
-    if isinstance(item, slice) or (isinstance(item, (int, np.integer)) and not isinstance(item, bool)):
-        return item, 1
-    if not isinstance(item, Tensor):
-        array = item if is_array(item) else np.asarray(item)
-        item = array.astype(np.intp) if array.size == 0 and not is_array(item) else array
-        if item.ndim == 0 and item.dtype.kind in "iu":
-            return int(item), 1
-    if item.dtype.kind not in "biu":
-        raise type_error(
-            f"index: an array of {item.dtype.name} was given; integers, masks, slices, None, ... are right"
-        )
-    return item, item.ndim if item.dtype.kind == "b" else 1
-
-
-def _span(item, extent):
-    start, stop, step = item.indices(extent)
-    return Span(start, None if stop < 0 else stop, step)
-
-
-def _position(item, axis, extent):
-    index = int(item)
-    if not -extent <= index < extent:
-        raise IndexError(f"index {index} is out of bounds for axis {axis} with size {extent}")
-    return index % extent
-
-
-@lru_cache(maxsize=1024)
-def _whole(shape):
-    return tuple(Span(0, extent, 1) for extent in shape)
-
-
-def index_form(index, shape):
-    """The form of an index into this global shape, and the list of its arrays."""
-    if shape and type(index) is slice:
-        return (_span(index, shape[0]), *_whole(shape[1:])), ()
-    items = index if isinstance(index, tuple) else (index,)
-    entries = [(item, 0) if item is Ellipsis else _entry(item) for item in items]
-    free = len(shape) - sum(taken for _, taken in entries)
-    dots = [position for position, (item, _) in enumerate(entries) if item is Ellipsis]
-    if free < 0 or len(dots) > 1:
-        reason = "more than one ..." if len(dots) > 1 else f"{len(shape) - free} dimensions are indexed"
-        raise IndexError(f"index: {reason}, the tensor has shape {shape}")
-    whole = [(slice(None), 1)] * free
-    place = dots[0] if dots else len(entries)
-    form, arrays, axis = [], [], 0
-    for item, taken in entries[:place] + whole + entries[place + 1 :]:
-        if item is None:
-            form.append(None)
-        elif isinstance(item, slice):
-            form.append(_span(item, shape[axis]))
-        elif isinstance(item, (int, np.integer)):
-            form.append(_position(item, axis, shape[axis]))
-        else:
-            if item.dtype.kind == "b" and item.shape != shape[axis : axis + taken]:
-                raise IndexError(
-                    f"index: a mask of shape {item.shape} for extents {shape[axis : axis + taken]} was given"
-                )
-            form.append(ARRAY)
-            arrays.append(item)
-        axis += taken
-    return tuple(form), arrays
-
-
-@lru_cache(maxsize=1024)
-def _raw_slices(form):
-    return tuple(slice(*item) if type(item) is Span else item for item in form)
-
-
-def _raw(form, arrays):
-    """What NumPy takes."""
-    if not arrays:
-        return _raw_slices(form)
-    left = iter(arrays)
-    return tuple(slice(*item) if type(item) is Span else next(left) if item is ARRAY else item for item in form)
-
+from .shape import ravel, squeeze, with_dimension
 
 # Reading -----------------------------------------------------------------
 
 
 def _read(np, x, *arrays, index):
-    return x[_raw(index, arrays)]
+    return x[raw_index(index, arrays)]
 
 
 def _spread(np, g, *arrays, index, shape):
     """Zeros of a shape with g added where the index points; the adjoint of reading."""
     out = np.zeros(shape, np.float32 if is_half(g.dtype) else g.dtype)
-    place = _raw(index, arrays)
+    place = raw_index(index, arrays)
     if any(array.dtype.kind != "b" for array in arrays):
         np.add.at(out, place, g)  # an element may be named twice
     else:
@@ -138,10 +41,17 @@ def _spread(np, g, *arrays, index, shape):
 
 
 # Slices and ints are parameters; index arrays are operands, which the vjps need again.
-_getitem = define("getitem", _read, (lambda g, p, xp: xp.spread(g, index=p.index, shape=p.shapes[0]),))
+_getitem = define(
+    "getitem", _read, (lambda g, p, xp: xp.spread(g, index=p.index, shape=p.shapes[0]),), rule=getitem_rule
+)
 _spread_basic = define("spread", _spread, (lambda g, p, xp: xp.getitem(g, index=p.index),))
-_gather = define("gather", _read, lambda g, xs, p, xp: xp.spread_at(g, *xs[1:], index=p.index, shape=p.shapes[0]))
-_spread_at = define("spread_at", _spread, lambda g, xs, p, xp: xp.gather(g, *xs[1:], index=p.index))
+_gather = define(
+    "gather",
+    _read,
+    lambda g, rest, p, xp: xp.spread_at(g, *rest, index=p.index, shape=p.shapes[0]),
+    rule=gather_rule,
+)
+_spread_at = define("spread_at", _spread, lambda g, rest, p, xp: xp.gather(g, *rest, index=p.index))
 
 
 def getitem(x, index):
@@ -150,7 +60,31 @@ def getitem(x, index):
     The result is a value: later writes to x do not change it.
     """
     form, arrays = index_form(index, x.shape)
-    return apply(_gather if arrays else _getitem, (x, *arrays), {"index": form})
+    if arrays:
+        return apply(_gather, (x, *arrays), {"index": form})
+    sharded = () if x._spec is None else _sharded_ints(x, form)
+    if not sharded:
+        return apply(_getitem, (x,), {"index": form})
+    # Read where it is, as a slice of extent 1, only that slice is sent to all ranks.
+    kept = apply(_getitem, (x,), {"index": _as_spans(form, sharded)})
+    return squeeze(kept, tuple(_place(form, k, sharded) for k in sharded))
+
+
+def _sharded_ints(x, form):
+    """Where in a form ints stand for sharded dims."""
+    dims = [k for k, item in enumerate(form) if item is not None]
+    sharded = {dims[placement.dim] for placement in x._spec.placements if placement.kind == "shard"}
+    return sorted(k for k in sharded if isinstance(form[k], int))
+
+
+def _as_spans(form, places):
+    """The form with the ints at these places as slices of extent 1."""
+    return tuple(Span(item, item + 1, 1) if k in places else item for k, item in enumerate(form))
+
+
+def _place(form, place, spans):
+    """Which dim of what is read an item of a form makes; the ints at `spans` make dims too."""
+    return sum(k in spans or not isinstance(item, int) for k, item in enumerate(form[:place]))
 
 
 def take(x, indices, axis=None):
@@ -189,7 +123,7 @@ def _integers(name, indices):
 
 def _write(np, x, value, *arrays, index):
     out = np.array(x, copy=True)
-    out[_raw(index, arrays)] = value
+    out[raw_index(index, arrays)] = value
     return out
 
 
@@ -203,18 +137,19 @@ def _fit(grad, p, xp):
 
 def _last_writes(np, *arrays, index, shape):
     """Which of the written elements stayed: an integer index may name an element twice, and the last one wins."""
-    place = _raw(index, arrays)
+    place = raw_index(index, arrays)
     scratch = np.zeros(shape, np.intp)
     order = np.arange(prod(scratch[place].shape)).reshape(scratch[place].shape)
     scratch[place] = order
     return scratch[place] == order
 
 
-def _write_at_vjp(g, xs, p, i, xp):
+def _write_at_vjp(g, rest, p, i, xp):
+    arrays = rest[1:]
     if i == 0:
-        return xp.setitem_at(g, 0, *xs[2:], index=p.index)
-    stayed = xp.last_writes(*xs[2:], index=p.index, shape=p.shapes[0])
-    return _fit(xp.where(stayed, xp.gather(g, *xs[2:], index=p.index), 0), p, xp)
+        return xp.setitem_at(g, 0, *arrays, index=p.index)
+    stayed = xp.last_writes(*arrays, index=p.index, shape=p.shapes[0])
+    return _fit(xp.where(stayed, xp.gather(g, *arrays, index=p.index), 0), p, xp)
 
 
 _setitem = define(
@@ -224,8 +159,9 @@ _setitem = define(
         lambda g, p, xp: xp.setitem(g, 0, index=p.index),
         lambda g, p, xp: _fit(xp.getitem(g, index=p.index), p, xp),
     ),
+    rule=setitem_rule,
 )
-_setitem_at = define("setitem_at", _write, _write_at_vjp)
+_setitem_at = define("setitem_at", _write, _write_at_vjp, rule=setitem_rule)
 define("last_writes", _last_writes)
 
 
@@ -266,7 +202,7 @@ def own_buffer(tensor):
 def rebind(x, result):
     """Make x the result of an operation on it."""
     if x._spec is not None and result._spec != x._spec:
-        result = result.reshard(x.process_mesh, x.placements)
+        result = reshard_to(result, x._spec.layout)
     x._data, x._spec = result._data, result._spec
     if state.grad_enabled:
         x._node = result._node
@@ -294,6 +230,23 @@ def setitem(x, index, value):
     operands = [_local(operand) for operand in (value, *arrays)]
     recorded = x._node is not None or (isinstance(value, Tensor) and value._node is not None and is_inexact(x.dtype))
     if x._spec is None and not (recorded and state.grad_enabled) and all(raw is not None for raw in operands):
-        own_buffer(x)[_raw(form, operands[1:])] = operands[0]
+        own_buffer(x)[raw_index(form, operands[1:])] = operands[0]
         return
-    rebind(x, apply(_setitem_at if arrays else _setitem, (x, value, *arrays), {"index": form}))
+    rebind(x, _written(x, value, form, arrays))
+
+
+def _written(x, value, form, arrays):
+    """x with the value written to it, as a new tensor."""
+    if x._spec is None:
+        return apply(_setitem_at if arrays else _setitem, (x, value, *arrays), {"index": form})
+    if len(arrays) == 1 and arrays[0].dtype.kind == "b" and arrays[0].shape == x.shape and np.ndim(value) == 0:
+        number = ew.astype(value, x.dtype) if isinstance(value, Tensor) else np.asarray(value, x.dtype)
+        return ew.where(arrays[0], number, x)  # where it is, whatever the mask turns out to be
+    if arrays:
+        return apply(_setitem_at, (x, value, *arrays), {"index": form})
+    sharded = _sharded_ints(x, form)
+    for place in reversed(sharded):
+        behind = _place(form[place + 1 :], len(form), [k - place - 1 for k in sharded])
+        if np.ndim(value) > behind:
+            value = with_dimension(value, value.ndim - behind)
+    return apply(_setitem, (x, value), {"index": _as_spans(form, sharded)})

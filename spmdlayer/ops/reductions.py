@@ -17,6 +17,13 @@ from ..errors import type_error, value_error
 from . import elementwise as ew
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
+from .rules import (
+    extreme_rule,
+    linear_cast,
+    position_rule,
+    reduction_rule,
+    whole_axis_rule,
+)
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -78,7 +85,7 @@ def _sum_vjp(g, p, xp):
     return _restore(xp.broadcast_to(_keep(g, p, xp), p.shapes[0]), p, xp)
 
 
-_sum = define("sum", _sum_forward, (_sum_vjp,))
+_sum = define("sum", _sum_forward, (_sum_vjp,), rule=reduction_rule("sum", ("sum", "avg")))
 
 
 def _reduction_params(name, x, axis, keepdims, dtype=None):
@@ -159,8 +166,8 @@ def _extreme_vjp(g, a, y, p, xp):
     return xp.where(mask, share, 0)
 
 
-_max = define("max", _extreme_forward("max", lowest), (_extreme_vjp,))
-_min = define("min", _extreme_forward("min", highest), (_extreme_vjp,))
+_max = define("max", _extreme_forward("max", lowest), (_extreme_vjp,), rule=extreme_rule("max"))
+_min = define("min", _extreme_forward("min", highest), (_extreme_vjp,), rule=extreme_rule("min"))
 
 
 def _extreme(op, x, axis, keepdims):
@@ -233,7 +240,7 @@ def _prod_vjp(g, a, p, xp):
     return _restore(xp.permute_dims(grad, tuple(int(axis) for axis in np.argsort(order))), p, xp)
 
 
-_prod = define("prod", _prod_forward, (_prod_vjp,))
+_prod = define("prod", _prod_forward, (_prod_vjp,), rule=reduction_rule("prod", ("prod",)))
 
 
 def prod(x, axis=None, dtype=None, keepdims=False):
@@ -250,10 +257,16 @@ _prod.public = prod
 
 # Logic and positions: no gradients ---------------------------------------
 
-_any = define("any", lambda np, x, axis=None, keepdims=False: np.any(x, axis=axis, keepdims=keepdims))
-_all = define("all", lambda np, x, axis=None, keepdims=False: np.all(x, axis=axis, keepdims=keepdims))
-_argmax = define("argmax", lambda np, x, axis=None, keepdims=False: np.argmax(x, axis=axis, keepdims=keepdims))
-_argmin = define("argmin", lambda np, x, axis=None, keepdims=False: np.argmin(x, axis=axis, keepdims=keepdims))
+
+def _along(name):
+    """NumPy's function of this name, over an axis."""
+    return lambda np, x, axis=None, keepdims=False: getattr(np, name)(x, axis=axis, keepdims=keepdims)
+
+
+_any = define("any", _along("any"), rule=reduction_rule("any", ("any",)))
+_all = define("all", _along("all"), rule=reduction_rule("all", ("all",)))
+_argmax = define("argmax", _along("argmax"), rule=position_rule)
+_argmin = define("argmin", _along("argmin"), rule=position_rule)
 
 
 def any(x, axis=None, keepdims=False):
@@ -302,7 +315,12 @@ def _cumulative_sum_vjp(g, p, xp):
     return _restore(reverse, p, xp)
 
 
-_cumulative_sum = define("cumulative_sum", _cumulative_sum_forward, (_cumulative_sum_vjp,))
+def _cumulative_sum_rule(call):
+    """The axis must be whole; linear."""
+    return whole_axis_rule(call, linear_cast(call.dtypes[0], call.params.get("dtype", call.dtypes[0])))
+
+
+_cumulative_sum = define("cumulative_sum", _cumulative_sum_forward, (_cumulative_sum_vjp,), rule=_cumulative_sum_rule)
 
 
 def cumulative_sum(x, axis=None, dtype=None):

@@ -9,8 +9,9 @@ A vjp is a function whose argument *names* say what it needs, so that nothing
 else is saved:
 
     g         the cotangent of the result
-    a b c d   the inputs 0 to 3      xs   all inputs
-    y         the result             i    which input is asked for
+    a b c d   the inputs 0 to 3      i    which input is asked for
+    rest      the inputs from 1 on   others   all inputs but the one asked for
+    y         the result
     p         the parameters (keyword arguments, and p.shapes, p.dtypes of the
               inputs)
     xp        the namespace to compute with
@@ -92,15 +93,22 @@ def namespace_of(value):
 def _adapter(vjp):
     """(xp, g, saved, p, i) -> vjp with the arguments it names, and what it needs saved."""
     names = list(inspect.signature(vjp).parameters)
-    sources = {"g": "g", "p": "p", "xp": "xp", "i": "i", "y": "s[-1]", "xs": "s[:-1]"}
+    sources = {"g": "g", "p": "p", "xp": "xp", "i": "i", "y": "s[-1]", "rest": "s[1:-1]"}
+    sources["others"] = "(*s[:i], *s[i + 1 : -1])"
     sources.update({letter: f"s[{position}]" for position, letter in enumerate(_INPUTS)})
     unknown = [name for name in names if name not in sources]
     if unknown:
         raise TypeError(f"vjp argument {unknown[0]!r} is none of {sorted(sources)}")
     call = ", ".join(sources[name] for name in names)
     function = eval(f"lambda xp, g, s, p, i: f({call})", {"f": vjp})  # noqa: S307: built from checked names
-    inputs = {_INPUTS.index(name) for name in names if name in _INPUTS}
-    return function, inputs, "xs" in names, "y" in names
+
+    def reads(index, position):
+        """Whether the vjp of the input at `position` needs the one at `index`."""
+        if index < len(_INPUTS) and _INPUTS[index] in names:
+            return True
+        return ("rest" in names and index > 0) or ("others" in names and index != position)
+
+    return function, reads, "y" in names
 
 
 class Op(NodeOp):
@@ -146,9 +154,9 @@ class Op(NodeOp):
             flags = [False] * (len(wanted) + 1)
             for position, asked in enumerate(wanted):
                 if asked:
-                    inputs, every, result = self._needs[0 if self.shared else position]
+                    reads, result = self._needs[0 if self.shared else position]
                     for index in range(len(wanted)):
-                        flags[index] |= every or index in inputs
+                        flags[index] |= reads(index, position)
                     flags[-1] |= result
             found = self._saves[wanted] = tuple(flags)
         return found
@@ -275,7 +283,7 @@ def record(op, arrays, edges, result, params):
     if op.elementwise:
         return Node(op, edges, saved, _fixes(edges, arrays, result))
     p = Params(params or ())
-    p["shapes"] = tuple(np.shape(value) for value in arrays)
+    p["shapes"] = tuple(getattr(value, "shape", ()) for value in arrays)
     p["dtypes"] = tuple(getattr(value, "dtype", None) for value in arrays)
     return Node(op, edges, saved, p)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..dtypes import is_inexact
 from ..layout import Layout
 from ..placement import Partial, Replicate, Shard
 
@@ -83,14 +84,13 @@ def layout_like(mesh_shape, placements, shape, sources):
         return plain
     splits = [None] * len(shape)
     for dim in range(len(shape)):
-        axes = plain.sharding_axes(dim)
-        if not axes:
+        if not plain.sharding_axes(dim):
             continue
         for source, dims in sources:
             if source is None or dim not in dims:
                 continue
             origin = dims.index(dim)
-            if source.shape[origin] == shape[dim] and source.sharding_axes(origin) == axes:
+            if source.shape[origin] == shape[dim] and source.cuts(origin) == plain.cuts(dim):
                 splits[dim] = None if source.splits is None else source.splits[origin]
                 break
     return Layout(mesh_shape, tuple(placements), tuple(shape), tuple(splits))
@@ -184,12 +184,86 @@ def _sums(call, output):
     return call.op.linear == "add" and any(p.kind == "partial" for p in output.placements)
 
 
-def normalised_axes(axis, ndim):
-    """A reduction's axes as a set of non-negative ints."""
-    if axis is None:
-        return set(range(ndim))
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    return {a % ndim for a in axes}
+# One operand, dimension by dimension ---------------------------------------
+
+
+def commute(one, other):
+    """Whether two Partial reductions may be done in either order."""
+    return one == other or (one in LINEAR and other in LINEAR)
+
+
+def kept_partials(placements, keeps):
+    """The mesh axes whose Partial need not be reduced first, for an operation that commutes with those in `keeps`.
+
+    Reductions go from the right to the left, so one that is done takes all at
+    its right with it that do not commute with it.
+    """
+    kept, reduced = set(), []
+    for axis, placement in enumerate(placements):
+        if placement.kind != "partial":
+            continue
+        if placement.op in keeps and all(commute(placement.op, op) for op in reduced):
+            kept.add(axis)
+        else:
+            reduced.append(placement.op)
+    return kept
+
+
+def moving(dtype):
+    """The Partial reductions that commute with an operation that only moves elements.
+
+    How a maximum's gradient is shared depends on how many elements attain
+    it, which its pieces know and others do not; so where there are gradients
+    it is reduced first.
+    """
+    return ("sum", "avg", "prod", "any", "all") + (() if is_inexact(dtype) else ("max", "min"))
+
+
+def linear_cast(source, target):
+    """The Partial reductions that commute with a change of dtype: none where values are cut off."""
+    if is_inexact(target) or (source.kind in "iu" and target.kind in "iu"):
+        return LINEAR
+    return ()
+
+
+def follow(call, dims, shape, keeps=(), reduces=None):
+    """The layouts of the first operand and of the result, of an operation that keeps dimensions apart.
+
+    Parameters
+    ----------
+    dims : for each dim of the operand the dim of the result that it becomes; None: it must not be sharded
+    shape : of the result
+    keeps : the Partial reductions that the operation commutes with
+    reduces : a reduction: dims without a successor may be sharded, and make the result Partial
+    """
+    layout = call.layouts[0]
+    kept = kept_partials(layout.placements, keeps)
+    inputs, outputs = [], []
+    for axis, placement in enumerate(layout.placements):
+        before = after = REPLICATE
+        if placement.kind == "shard" and dims[placement.dim] is not None:
+            before, after = placement, Shard(dims[placement.dim], placement.block)
+        elif placement.kind == "shard" and reduces is not None:
+            before, after = placement, Partial(reduces)
+        elif axis in kept:
+            before = after = placement
+        inputs.append(before)
+        outputs.append(after)
+    source = layout.with_placements(tuple(inputs))
+    return source, layout_like(call.mesh_shape, outputs, shape, [(source, dims)])
+
+
+def without_axes(ndim, axes, keepdims=False):
+    """For each dim where it is once `axes` are gone (or have extent 1, with keepdims); None for those."""
+    dims, position = [], 0
+    for dim in range(ndim):
+        dims.append(None if dim in axes else position)
+        position += keepdims or dim not in axes
+    return dims
+
+
+def _reduced(shape, axes, keepdims):
+    return tuple(1 if dim in axes else size for dim, size in enumerate(shape) if keepdims or dim not in axes)
 
 
 def reduction_rule(kind, keeps=()):
@@ -198,39 +272,60 @@ def reduction_rule(kind, keeps=()):
     `keeps` are the Partial operations that the reduction commutes with, so
     that such an operand is not reduced first.
     """
-    keeps = (kind, *keeps)
 
     def rule(call):
-        layout, shape = call.layouts[0], call.shapes[0]
-        reduced = normalised_axes(call.params.get("axis"), len(shape))
+        shape, axes = call.shapes[0], call.params["axis"]
         keepdims = call.params.get("keepdims", False)
-        dims, position = [], 0
-        for dim in range(len(shape)):
-            if dim in reduced:
-                dims.append(None)
-                position += keepdims
-            else:
-                dims.append(position)
-                position += 1
-        inputs, outputs = [], []
-        for placement in layout.placements:
-            if placement.kind == "shard" and dims[placement.dim] is None:
-                inputs.append(placement)
-                outputs.append(Partial(kind))
-            elif placement.kind == "shard":
-                inputs.append(placement)
-                outputs.append(Shard(dims[placement.dim], placement.block))
-            elif placement.kind == "partial" and placement.op in keeps:
-                inputs.append(placement)
-                outputs.append(placement)
-            else:
-                inputs.append(REPLICATE)
-                outputs.append(REPLICATE)
-        out_shape = tuple(
-            1 if dim in reduced else size for dim, size in enumerate(shape) if keepdims or dim not in reduced
-        )
-        output = layout_like(call.mesh_shape, outputs, out_shape, [(layout, dims)])
-        attaining = kind in ("max", "min") and any(p.kind == "partial" for p in outputs)
-        return Rule((layout.with_placements(tuple(inputs)),), output, attaining=attaining)
+        given = call.dtypes[0]
+        dtype = call.params.get("dtype", given)
+        logical = {"sum": "any", "prod": "all"} if dtype.kind == "b" and "dtype" in call.params else {}
+        kept = keeps if dtype == given or linear_cast(given, dtype) else ()
+        dims = without_axes(len(shape), axes, keepdims)
+        source, target = follow(call, dims, _reduced(shape, axes, keepdims), kept, logical.get(kind, kind))
+        counted = kind in ("max", "min") and any(p.kind == "partial" for p in target.placements)
+        return Rule((source,), target, attaining=counted)
 
     return rule
+
+
+def extreme_rule(kind):
+    """The rule of max and min; what is Partial of the same kind stays so where there are no gradients (see `moving`)."""
+    exact, inexact = reduction_rule(kind, (kind,)), reduction_rule(kind)
+    return lambda call: inexact(call) if is_inexact(call.dtypes[0]) else exact(call)
+
+
+def position_rule(call):
+    """The rule of argmax and argmin: the axis must be whole."""
+    shape, axis = call.shapes[0], call.params["axis"]
+    axes = tuple(range(len(shape))) if axis is None else (axis,)
+    keepdims = call.params["keepdims"]
+    dims = without_axes(len(shape), axes, keepdims)
+    source, target = follow(call, dims, _reduced(shape, axes, keepdims))
+    return Rule((source,), target)
+
+
+def whole_axis_rule(call, keeps=()):
+    """The rule of what needs whole lines along `axis` and has a result of the same shape (softmax, flip)."""
+    shape, axis = call.shapes[0], call.params["axis"]
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    dims = [None if dim in axes else dim for dim in range(len(shape))]
+    source, target = follow(call, dims, shape, keeps)
+    return Rule((source,), target)
+
+
+def moving_lines_rule(call):
+    """`whole_axis_rule` of an operation that only moves elements."""
+    return whole_axis_rule(call, moving(call.dtypes[0]))
+
+
+def joint_partial(placements):
+    """The Partial that operands of a jointly linear operation keep along a mesh axis, or None.
+
+    A Replicate beside a Partial sum or mean becomes one without moving.
+    """
+    partials = [p for p in placements if p.kind == "partial"]
+    if len(partials) == len(placements) and len(set(partials)) == 1:
+        return partials[0]
+    if not partials or any(p.kind != "replicate" and not (p.kind == "partial" and p.op in LINEAR) for p in placements):
+        return None
+    return Partial("avg") if all(p.op == "avg" for p in partials) else Partial("sum")

@@ -12,6 +12,15 @@ from ..autograd.tensor import Tensor, as_raw, asarray
 from ..errors import type_error, value_error
 from .reductions import normalise_axes, normalise_axis
 from .registry import apply, define, unbroadcast
+from .rules import moving_lines_rule
+from .shape_rules import (
+    broadcast_rule,
+    concat_rule,
+    expand_rule,
+    permute_rule,
+    reshape_rule,
+    squeeze_rule,
+)
 
 
 def as_shape(name, shape):
@@ -30,7 +39,12 @@ def operand(value):
 
 # Reshape and its special cases -------------------------------------------
 
-_reshape = define("reshape", lambda np, x, shape: x.reshape(shape), (lambda g, p, xp: xp.reshape(g, p.shapes[0]),))
+_reshape = define(
+    "reshape",
+    lambda np, x, shape: x.reshape(shape),
+    (lambda g, p, xp: xp.reshape(g, p.shapes[0]),),
+    rule=reshape_rule,
+)
 
 
 def _complete(given, shape):
@@ -70,8 +84,15 @@ def _expand_dims_forward(np, x, axis):
     return x.reshape(shape)
 
 
-_squeeze = define("squeeze", lambda np, x, axis: x.squeeze(axis), (lambda g, p, xp: xp.expand_dims(g, axis=p.axis),))
-_expand_dims = define("expand_dims", _expand_dims_forward, (lambda g, p, xp: xp.squeeze(g, axis=p.axis),))
+_squeeze = define(
+    "squeeze",
+    lambda np, x, axis: x.squeeze(axis),
+    (lambda g, p, xp: xp.expand_dims(g, axis=p.axis),),
+    rule=squeeze_rule,
+)
+_expand_dims = define(
+    "expand_dims", _expand_dims_forward, (lambda g, p, xp: xp.squeeze(g, axis=p.axis),), rule=expand_rule
+)
 
 
 def squeeze(x, axis=None):
@@ -113,6 +134,7 @@ _permute_dims = define(
     "permute_dims",
     lambda np, x, axes: x.transpose(axes),
     (lambda g, p, xp: xp.permute_dims(g, _inverse(p.axes)),),
+    rule=permute_rule,
 )
 
 
@@ -164,7 +186,12 @@ def moveaxis(x, source, destination):
     return permute_dims(x, order)
 
 
-_flip = define("flip", lambda np, x, axis: np.flip(x, axis), (lambda g, p, xp: xp.flip(g, axis=p.axis),))
+_flip = define(
+    "flip",
+    lambda np, x, axis: np.flip(x, axis),
+    (lambda g, p, xp: xp.flip(g, axis=p.axis),),
+    rule=moving_lines_rule,
+)
 
 
 def flip(x, axis=None):
@@ -181,6 +208,7 @@ _roll = define(
     "roll",
     lambda np, x, shift, axis: np.roll(x, shift, axis),
     (lambda g, p, xp: xp.roll(g, _backwards(p.shift), p.axis),),
+    rule=moving_lines_rule,
 )
 
 
@@ -210,6 +238,7 @@ _broadcast_to = define(
     "broadcast_to",
     lambda np, x, shape: np.broadcast_to(x, shape),
     (lambda g, p, xp: unbroadcast(xp, g, p.shapes[0], p.dtypes[0]),),
+    rule=broadcast_rule,
 )
 
 
@@ -268,7 +297,7 @@ def _concat_vjp(g, p, i, xp):
     return unbroadcast(xp, piece, shape, p.dtypes[i])
 
 
-_concat = define("concat", _concat_forward, _concat_vjp)
+_concat = define("concat", _concat_forward, _concat_vjp, rule=concat_rule)
 
 
 def _operands(name, arrays):

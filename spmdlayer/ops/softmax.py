@@ -8,6 +8,7 @@ from ..errors import type_error, value_error
 from . import elementwise as ew
 from . import reductions
 from .registry import apply, define
+from .rules import whole_axis_rule
 from .shape import squeeze
 
 _FLOAT32 = np.dtype(np.float32)
@@ -43,11 +44,13 @@ _softmax = define(
     "softmax",
     _softmax_forward,
     (lambda g, y, p, xp: y * (g - xp.sum(g * y, axis=p.axis, keepdims=True)),),
+    rule=whole_axis_rule,
 )
 _log_softmax = define(
     "log_softmax",
     _log_softmax_forward,
     (lambda g, y, p, xp: g - xp.exp(y) * xp.sum(g, axis=p.axis, keepdims=True),),
+    rule=whole_axis_rule,
 )
 
 

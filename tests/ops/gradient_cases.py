@@ -2,7 +2,16 @@
 
 import numpy as np
 
-from spmdlayer.ops import contraction, elementwise, indexing, linear, reductions, shape, softmax
+from spmdlayer.ops import (
+    contraction,
+    elementwise,
+    index_form,
+    indexing,
+    linear,
+    reductions,
+    shape,
+    softmax,
+)
 from spmdlayer.ops.registry import REGISTRY
 
 _random = np.random.default_rng(0)
@@ -225,7 +234,7 @@ for _name, _indices in INDICES.items():
 for _operation in ("spread", "spread_at"):  # the gradients of reading, tested as such and as operations of their own
     _source = {"spread": "getitem", "spread_at": "gather"}[_operation]
     for _index in INDICES[_source][:3]:
-        _form, _arrays = indexing.index_form(_index, (3, 3) if _index is not MASK else (2, 3))
+        _form, _arrays = index_form.index_form(_index, (3, 3) if _index is not MASK else (2, 3))
         _target = (3, 3) if _index is not MASK else (2, 3)
         _functions(
             _operation,

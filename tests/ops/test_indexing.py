@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from spmdlayer.autograd.backward import grad
 from spmdlayer.autograd.tensor import tensor
-from spmdlayer.ops import indexing, reductions
+from spmdlayer.ops import index_form, indexing, reductions
 
 QUIET = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 ARRAY = np.arange(24.0).reshape(2, 3, 4)
@@ -75,12 +75,12 @@ def test_tensors_as_indices():
 
 
 def test_forms_are_hashable_and_complete():
-    form, arrays = indexing.index_form((..., None, -1, slice(None, None, -2)), (2, 3, 4))
+    form, arrays = index_form.index_form((..., None, -1, slice(None, None, -2)), (2, 3, 4))
     assert form == ((0, 2, 1), None, 2, (3, None, -2))
     assert list(arrays) == []
     assert isinstance(hash(form), int)
-    form, arrays = indexing.index_form(([0, 1], slice(1, None)), (2, 3))
-    assert form == (indexing.ARRAY, (1, 3, 1))
+    form, arrays = index_form.index_form(([0, 1], slice(1, None)), (2, 3))
+    assert form == (index_form.ARRAY, (1, 3, 1))
     np.testing.assert_array_equal(arrays[0], [0, 1])
 
 

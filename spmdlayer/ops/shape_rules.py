@@ -1,0 +1,177 @@
+"""Rules of operations that change the shape: reshape, permutations, repetition, joining.
+
+They only move elements, so most Partial operands pass through; see
+`rules.moving`.
+"""
+
+from itertools import product
+from math import prod
+
+from ..layout import Layout
+from ..placement import Shard
+from .rules import (
+    REPLICATE,
+    Rule,
+    follow,
+    joint_partial,
+    kept_partials,
+    layout_like,
+    moving,
+)
+
+# Dimensions that stay apart ------------------------------------------------
+
+
+def _moved(call, dims, shape):
+    source, target = follow(call, dims, shape, moving(call.dtypes[0]))
+    return Rule((source,), target)
+
+
+def permute_rule(call):
+    """Dim d of the operand becomes the place of d in `axes`."""
+    shape, axes = call.shapes[0], call.params["axes"]
+    return _moved(call, [axes.index(dim) for dim in range(len(shape))], tuple(shape[axis] for axis in axes))
+
+
+def squeeze_rule(call):
+    """The dropped dims must not be sharded."""
+    shape, axes = call.shapes[0], call.params["axis"]
+    kept = [dim for dim in range(len(shape)) if dim not in axes]
+    dims = [kept.index(dim) if dim in kept else None for dim in range(len(shape))]
+    return _moved(call, dims, tuple(shape[dim] for dim in kept))
+
+
+def expand_rule(call):
+    """The new dims are on every rank."""
+    shape, axes = call.shapes[0], call.params["axis"]
+    dims = [dim for dim in range(len(shape) + len(axes)) if dim not in axes]
+    sizes = dict(zip(dims, shape))
+    return _moved(call, dims, tuple(sizes.get(dim, 1) for dim in range(len(shape) + len(axes))))
+
+
+def broadcast_rule(call):
+    """The repeated dims are on every rank, the others as they were."""
+    shape, given = call.params["shape"], call.shapes[0]
+    extra = len(shape) - len(given)
+    dims = [dim + extra if size == shape[dim + extra] else None for dim, size in enumerate(given)]
+    rule = _moved(call, dims, shape)
+    return Rule(rule.inputs, rule.output, _local_shape(rule.output))
+
+
+def _local_shape(layout):
+    """The parameter `shape` of the local call: the result's piece."""
+    return lambda coord: {"shape": layout.local_shape(coord)}
+
+
+# Reshape -------------------------------------------------------------------
+
+
+def _groups(before, after):
+    """The smallest groups of dims of both shapes that have equal products, without dims of extent 1."""
+    left = [dim for dim, size in enumerate(before) if size != 1]
+    right = [dim for dim, size in enumerate(after) if size != 1]
+    while left:
+        ins, outs = [left.pop(0)], [right.pop(0)]
+        while (sizes := prod(before[dim] for dim in ins)) != (others := prod(after[dim] for dim in outs)):
+            if sizes < others:
+                ins.append(left.pop(0))
+            else:
+                outs.append(right.pop(0))
+        yield ins, outs
+
+
+def _outermost(before, after):
+    """{dim: (new dim, inner, new inner)} for the dims that are the outermost of their group.
+
+    An index along the dim is the position `index * inner` in the group, one
+    along the new dim `index * new inner`.
+    """
+    if 0 in before:
+        return {}
+    return {
+        ins[0]: (outs[0], prod(before[dim] for dim in ins[1:]), prod(after[dim] for dim in outs[1:]))
+        for ins, outs in _groups(before, after)
+    }
+
+
+def _carry_dim(layout, dim, found, shape):
+    """How a sharded dim becomes a dim of the result: (placements by axis, sizes of the pieces), or None.
+
+    Every boundary between pieces must be one between indices of the new dim.
+    """
+    new, inner, new_inner = found
+    placements = {}
+    for axis, block in layout.cuts(dim):
+        if block is not None and block * inner % new_inner:
+            return None
+        placements[axis] = Shard(new, None if block is None else block * inner // new_inner)
+    axes = layout.sharding_axes(dim)
+    pieces = []
+    for indices in product(*(range(layout.mesh_shape[axis]) for axis in axes)):
+        coord = [0] * len(layout.mesh_shape)
+        for axis, index in zip(axes, indices):
+            coord[axis] = index
+        piece = layout.intervals(tuple(coord), dim)
+        if any(end * inner % new_inner for interval in piece for end in interval):
+            return None
+        pieces.append((tuple(coord), tuple((a * inner // new_inner, b * inner // new_inner) for a, b in piece)))
+    if all(block is None for _, block in layout.cuts(dim)):
+        return placements, tuple(piece[0][1] - piece[0][0] for _, piece in pieces)
+    whole = Layout(layout.mesh_shape, tuple(placements.get(axis, REPLICATE) for axis in range(len(layout.mesh_shape))), shape)
+    same = all(_filled(whole.intervals(coord, new)) == _filled(piece) for coord, piece in pieces)
+    return (placements, None) if same else None
+
+
+def _filled(intervals):
+    return [interval for interval in intervals if interval[0] < interval[1]]
+
+
+def reshape_rule(call):
+    """A sharded dim stays so where its pieces stay contiguous and whole; only the others' mesh axes are replicated."""
+    before, after = call.shapes[0], call.params["shape"]
+    source, outermost = call.layouts[0], _outermost(call.shapes[0], call.params["shape"])
+    outputs, splits = {}, [None] * len(after)
+    for dim in range(len(before)):
+        while axes := source.sharding_axes(dim):
+            carried = _carry_dim(source, dim, outermost[dim], after) if dim in outermost else None
+            if carried is not None:
+                outputs.update(carried[0])
+                splits[outermost[dim][0]] = carried[1]
+                break
+            source = source.with_placement(axes[-1], REPLICATE)  # what is left may do
+    kept = kept_partials(source.placements, moving(call.dtypes[0]))
+    inputs = tuple(
+        placement if placement.kind == "shard" or axis in kept else REPLICATE
+        for axis, placement in enumerate(source.placements)
+    )
+    placements = tuple(outputs.get(axis, placement) for axis, placement in enumerate(inputs))
+    output = Layout(call.mesh_shape, placements, after, tuple(splits))
+    return Rule((source.with_placements(inputs),), output, _local_shape(output))
+
+
+# Joining -------------------------------------------------------------------
+
+
+def concat_rule(call):
+    """All operands in one layout, that of the leftmost which shards another dim than the joined one."""
+    axis = call.params["axis"]
+    shape = list(call.shapes[0])
+    shape[axis] = sum(operand[axis] for operand in call.shapes)
+    placements = tuple(_joined(call, mesh_axis, axis) for mesh_axis in call.axes)
+    dims = [None if dim == axis else dim for dim in range(len(shape))]
+    output = layout_like(call.mesh_shape, placements, shape, [(layout, dims) for layout in call.layouts])
+    inputs = tuple(
+        layout_like(call.mesh_shape, placements, operand, [(output, dims)]) for operand in call.shapes
+    )
+    return Rule(inputs, output)
+
+
+def _joined(call, mesh_axis, axis):
+    placements = [call.placement(operand, mesh_axis) for operand in range(len(call.layouts))]
+    for placement in placements:
+        if placement.kind == "shard" and placement.dim != axis:
+            return placement
+    partial = joint_partial(placements)
+    if partial is None or not all(partial.op in moving(dtype) for dtype in call.dtypes):
+        return REPLICATE
+    return partial
