@@ -1,7 +1,8 @@
 """`LocalLayer`: the boundary as a layer."""
 
-from .boundary.attrs import parse_attrs
+from .boundary.attrs import parse_attrs, parse_outs
 from .boundary.region import Boundary
+from .config import state
 from .errors import type_error
 from .nn.layer import Layer
 
@@ -27,8 +28,11 @@ class LocalLayer(Layer):
         Run forward again in backward instead of keeping its graph.
 
     The layer's own distributed tensors are inputs too: inside forward they are
-    local, and their gradients are summed over the ranks.  A call exchanges one
-    small record along the mesh.
+    local, and their gradients are summed over the ranks (with attrs, where all
+    floating outputs are Replicate, averaged: every rank got the whole gradient).
+    Distributed keyword arguments are inputs with None as attr.  A call
+    exchanges one small record along the mesh.  A rank outside the mesh gets
+    placeholders.
 
     Raises ValueError or TypeError, on every rank: wrong numbers of attrs,
     placements that do not fit, and now and then (see `config`) values or
@@ -47,9 +51,7 @@ class LocalLayer(Layer):
 
     def __init__(self, out_dist_attrs, grad_dist_attrs=None, recompute=False):
         name = type(self).__name__
-        outs = parse_attrs(out_dist_attrs, f"{name}: out_dist_attrs")
-        if outs is None or outs == "auto":
-            raise type_error(f"{name}: out_dist_attrs must be a list with an entry per output")
+        outs = parse_outs(out_dist_attrs, f"{name}: out_dist_attrs")
         grads = parse_attrs(grad_dist_attrs, f"{name}: grad_dist_attrs")
         self._boundary = Boundary(name, outs, grads, recompute=recompute)
 
@@ -67,5 +69,6 @@ class LocalLayer(Layer):
         boundary = self.__dict__.get("_boundary")
         if boundary is None:
             raise type_error(f"{type(self).__name__}: call super().__init__(out_dist_attrs, grad_dist_attrs) in __init__")
-        captures = [tensor for _, tensor in self.named_tensors() if tensor.is_dist()]
+        # One from another region, such as a result kept in an attribute, has no piece here; using it raises.
+        captures = [t for _, t in self.named_tensors() if t.is_dist() and t._spec.region is state.region]
         return boundary(self.forward, inputs, kwargs, captures)

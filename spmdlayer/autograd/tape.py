@@ -64,6 +64,9 @@ class NodeOp:
     inner_region = staticmethod(lambda node: None)  # the region whose nodes its edges may touch
 
 
+HELD = (None,)  # what a node's op returns to go no further and stay as it is
+
+
 class _Freed(NodeOp):
     name = "freed"
 
@@ -104,9 +107,10 @@ class _Upper:
     seed(root, grad_outputs) : the node and cotangent to start a distributed root with
     natural(node, g) : a cotangent as users see it
     zeros(tensor) : the gradient of a tensor that nothing reached
+    leave_backward(g, here, there) : a local gradient that leaves the backward of a region, under create_graph
     """
 
-    leaf = conform = add = seed = natural = zeros = None
+    leaf = conform = add = seed = natural = zeros = leave_backward = None
 
 
 upper = _Upper()
@@ -163,10 +167,17 @@ class Engine:
             old = pending[node]
             pending[node] = cotangent if old is None else node.op.accumulate(old, cotangent)
 
-    def _record_beside(self, node, outside):
-        """Under create_graph: what runs backwards for a node is recorded in the backward of its region."""
+    def _beside(self, node, outside):
+        """Where, under create_graph, what runs backwards for a node is recorded: in the backward of its region."""
         entry = None if node.region is None else self.entered.get(node.region)
-        state.region = outside if entry is None else entry.region
+        return outside if entry is None else entry.region
+
+    def _leave(self, g, node, edge, outside):
+        """Under create_graph: a local gradient for a tensor from outside the region whose backward this is."""
+        here, there = self._beside(node, outside), self._beside(edge, outside)
+        if here is there or node.op.inner_region(node) is not None:
+            return g
+        return upper.leave_backward(g, here, there)
 
     def run(self):
         """Run all that is pending, until nothing is."""
@@ -193,25 +204,28 @@ class Engine:
             if wanted is not None and node in wanted:
                 self.captured[node] = g
             if graph:
-                self._record_beside(node, outside)
+                state.region = self._beside(node, outside)
                 grads = op.pull_graph(node, g)
             else:
                 grads = op.pull(node, g)
             for edge, grad in zip(node.edges, grads):
                 if edge is None or grad is None:
                     continue
-                if edge.region is not region and edge.region is not None:
-                    check_visible(node, edge)
+                if edge.region is not region:
+                    if edge.region is not None:
+                        check_visible(node, edge)
+                    if graph and region is not None and edge.spec is None:
+                        grad = self._leave(grad, node, edge, outside)
                 old = pending.get(edge)
                 if old is not None:
                     if graph:
-                        self._record_beside(edge, outside)
+                        state.region = self._beside(edge, outside)
                     pending[edge] = edge.op.accumulate(old, grad)
                 else:  # the same as add(), without the call
                     if edge not in pending:
                         heappush(heap, (edge.order, edge))
                     pending[edge] = grad
-            if not retain and not op.keeps:
+            if not retain and not op.keeps and grads is not HELD:
                 node.op, node.edges, node.saved, node.params = FREED, (), None, None
 
 

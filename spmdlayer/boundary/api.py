@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..array import is_array
+from ..array import array_module
 from ..autograd.backward import no_grad
 from ..autograd.tensor import Tensor, as_raw, check_not_in_region, install, wrap
 from ..comm import channel
@@ -12,19 +12,19 @@ from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
 from ..mesh import ProcessMesh
 from ..placement import Placement, Replicate, normalise
-from ..redistribute.agree import fingerprint
-from ..redistribute.crossing import communicating_node, FROM_LOCAL, make_spec, to_local
+from ..redistribute.crossing import FROM_LOCAL, communicating_node, from_local, make_spec, to_local
 from ..redistribute.reshard import check_target, reshard_spec
 from ..runtime import get_world_size, mpi
-from .attrs import gradient_layout, layout_of
+from .attrs import gradient_layout, layout_of, placement_list
 from .placeholder import placeholder
-from .record import exchange_record, is_nonzero, row_of
-from .verify import Site, check_outputs
+from .record import exchange_record, row_of
+from .verify import Sites, check_outputs
 
-_sites = {}
+_sites = Sites("dtensor_from_local")
 
 
-def _check_mesh(mesh, argument="mesh"):
+def check_mesh(mesh, argument="mesh"):
+    """Raise unless it is a ProcessMesh."""
     if not isinstance(mesh, ProcessMesh):
         raise type_error(f"{argument}: a ProcessMesh is needed, {type(mesh).__name__} was given")
 
@@ -65,7 +65,7 @@ def dtensor_from_local(local, mesh, placements, shape=None):
     Raises ValueError, on every rank, where pieces disagree, and now and then
     (see `config`) where values declared Replicate differ.
     """
-    _check_mesh(mesh)
+    check_mesh(mesh)
     placements = normalise(placements, mesh.ndim, None, mesh.dim_names)
     if isinstance(local, Tensor) and local._spec is not None:
         raise type_error("dtensor_from_local: local is a distributed tensor already; reshard changes its placements")
@@ -80,8 +80,6 @@ def dtensor_from_local(local, mesh, placements, shape=None):
     spec = make_spec(mesh, layout)
     node = None
     if wanted and state.grad_enabled and is_inexact(tensor.dtype):
-        from ..array import array_module
-
         params = (tensor._data.dtype, array_module(tensor._data))
         node = communicating_node(FROM_LOCAL, (tensor._node,), None, params, spec)
     return wrap(tensor._data, node, spec)
@@ -102,12 +100,9 @@ def _of_shape(tensor, mesh, placements, shape):
 
 def _agreed_layout(tensor, mesh, placements):
     label = "dtensor_from_local"
-    site = _sites.setdefault((mesh, placements), Site(label))
-    compare = site.begin_call() and any(p.kind == "replicate" for p in placements)
-    row = row_of(
-        tensor, fingerprint(tensor._data) if compare else 0, compare and is_nonzero(tensor._data)
-    )
-    tables = exchange_record(channel(mesh, None), "", [row], label)
+    site = _sites.of(mesh, placements)
+    compare = any(p.kind == "replicate" for p in placements) and site.begin_call()
+    tables = exchange_record(channel(mesh, None), "", [row_of(tensor, compare)], label, compare)
     layout = layout_of(mesh, placements, [rows[0].shape for rows in tables], f"{label}: placements")
     if compare:
         check_outputs(site, tables, [tensor], [layout], mesh, "placements")
@@ -130,20 +125,14 @@ def dtensor_to_local(x, mesh=None, grad_placements=None):
     """
     check_distributed(x, "dtensor_to_local")
     if mesh is not None:
-        _check_mesh(mesh)
+        check_mesh(mesh)
         if mesh != x._spec.mesh:
             raise value_error(f"dtensor_to_local: mesh {mesh!r} is not the tensor's, {x._spec.mesh!r}; reshard it first")
     if x._spec.mesh.coordinate is None:
         raise value_error("dtensor_to_local: this rank is outside the tensor's mesh and has no piece of it")
-    entry = None if grad_placements is None else (None, tuple(_placement_list(grad_placements, "grad_placements")))
+    entry = None if grad_placements is None else (None, placement_list(grad_placements, "grad_placements"))
     layout = gradient_layout(entry, x._spec, "dtensor_to_local: grad_placements", x._node is not None)
     return to_local(x, layout)
-
-
-def _placement_list(placements, argument):
-    if isinstance(placements, Placement) or not isinstance(placements, (list, tuple)):
-        raise type_error(f"{argument}: a list of placements is needed, one per mesh axis, not {placements!r}")
-    return placements
 
 
 def shard_tensor(data, mesh, placements, dtype=None, requires_grad=False):
@@ -160,7 +149,7 @@ def shard_tensor(data, mesh, placements, dtype=None, requires_grad=False):
     Each rank keeps a copy of its piece; nothing is communicated.  A local
     Tensor that requires grad gets the whole gradient on every rank.
     """
-    _check_mesh(mesh)
+    check_mesh(mesh)
     if isinstance(data, Tensor) and data._spec is not None:
         check_distributed(data, "shard_tensor", "data")
         placements = normalise(placements, mesh.ndim, len(data.shape), mesh.dim_names)
@@ -185,8 +174,6 @@ def _shard_local(data, mesh, placements, dtype):
     local = data if isinstance(data, Tensor) and data.dtype == raw.dtype else wrap(raw, None, None)
     node = local._node if state.grad_enabled else None
     if node is not None:
-        from ..redistribute.crossing import from_local
-
         return reshard_spec(from_local(local, make_spec(mesh, whole)), mesh, placements)
     piece = reshard_spec(wrap(raw, None, make_spec(mesh, whole)), mesh, placements)
     return wrap(piece._data.copy(), None, piece._spec)
@@ -228,7 +215,7 @@ def reshard(x, mesh, placements):
     Collective over the ranks of both meshes.
     """
     check_distributed(x, "reshard")
-    _check_mesh(mesh)
+    check_mesh(mesh)
     ndim = None if x._spec.shape is None else len(x._spec.shape)
     placements = normalise(placements, mesh.ndim, ndim, mesh.dim_names)
     return reshard_spec(x, mesh, placements)
@@ -245,11 +232,11 @@ def all_gather(tensor_list, x, comm=None):
 
     Returns the list.  Collective; off the tape.
     """
-    raw = np.asarray(as_raw(x, "x"))
+    raw = as_raw(x, "x", copy=True)
     mesh = ProcessMesh(list(range(get_world_size() if comm is None else comm.size)), comm=comm)
     line = channel(mesh, None)
-    rows = exchange_record(line, "", [row_of(wrap(raw, None, None), 0, False)], "all_gather")
-    pieces = line.allgather(raw, [row[0].shape for row in rows]) if line.size > 1 else [raw]
+    tables = exchange_record(line, "", [row_of(wrap(raw, None, None), False)], "all_gather")
+    pieces = line.allgather(raw, [rows[0].shape for rows in tables])
     result = tensor_list if tensor_list is not None else []
     result.extend(wrap(piece, None, None) for piece in pieces)
     return result
@@ -259,11 +246,16 @@ def print_once(*values, **kwargs):
     """`print`, by the first rank alone; every rank calls it.
 
     Distributed tensors among the values show their global value, so all ranks
-    take part in getting it.
+    take part in getting it; one whose mesh does not contain the first rank
+    shows its layout.
     """
-    texts = [str(value) for value in values]
+    texts = [repr(value) if _is_elsewhere(value) else str(value) for value in values]
     if mpi().COMM_WORLD.rank == 0:
         print(*texts, **kwargs)
+
+
+def _is_elsewhere(value):
+    return isinstance(value, Tensor) and value._spec is not None and value._spec.mesh.coordinate is None
 
 
 # Tensor's methods ----------------------------------------------------------

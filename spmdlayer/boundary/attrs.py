@@ -1,7 +1,8 @@
 """What a layer declares: attrs of its outputs and of its inputs' gradients.
 
 An attr is `(mesh, placements)`, as in Paddle, a bare list of placements where
-the mesh can be taken from elsewhere, or None.
+the mesh can be taken from elsewhere, or None.  In the placements of a gradient
+None stands for the input's own along that axis.
 """
 
 from functools import lru_cache
@@ -32,8 +33,16 @@ def parse_attrs(attrs, argument):
     if attrs and all(isinstance(entry, Placement) for entry in attrs):
         return [(None, tuple(attrs))]
     if len(attrs) == 2 and isinstance(attrs[0], ProcessMesh):
-        return [(attrs[0], _placements(attrs[1], argument))]
+        return [(attrs[0], placement_list(attrs[1], argument))]
     return [_entry(entry, f"{argument}[{index}]") for index, entry in enumerate(attrs)]
+
+
+def parse_outs(attrs, argument):
+    """The attrs of outputs: a list with an entry for each."""
+    parsed = parse_attrs(attrs, argument)
+    if parsed is None or parsed == AUTO:
+        raise type_error(f"{argument}: a list with an entry per output is needed, {attrs!r} was given")
+    return parsed
 
 
 def _entry(entry, argument):
@@ -41,15 +50,16 @@ def _entry(entry, argument):
         return None
     if isinstance(entry, (list, tuple)):
         if len(entry) == 2 and isinstance(entry[0], ProcessMesh):
-            return entry[0], _placements(entry[1], argument)
-        if all(isinstance(item, Placement) for item in entry):
+            return entry[0], placement_list(entry[1], argument)
+        if entry and all(item is None or isinstance(item, Placement) for item in entry):
             return None, tuple(entry)
     if isinstance(entry, Placement):
         raise type_error(f"{argument}: a list of placements is needed, one per mesh axis; write [{entry!r}]")
     raise type_error(f"{argument}: (mesh, placements), a list of placements or None is needed, not {entry!r}")
 
 
-def _placements(placements, argument):
+def placement_list(placements, argument):
+    """The placements as a tuple; raises for what is no list."""
     if isinstance(placements, Placement) or not isinstance(placements, (list, tuple)):
         raise type_error(f"{argument}: a list of placements is needed, one per mesh axis, not {placements!r}")
     return tuple(placements)
@@ -72,10 +82,12 @@ def gradient_layout(entry, spec, argument, requires_grad):
     mesh, placements = entry
     if mesh is not None and mesh != spec.mesh:
         raise value_error(f"{argument}: its mesh is {mesh!r}, but the input is on {spec.mesh!r}; give the input's mesh")
-    wanted = normalise(placements, spec.mesh.ndim, None, spec.mesh.dim_names, argument)
+    if len(placements) == spec.mesh.ndim:
+        placements = [own if item is None else item for own, item in zip(spec.placements, placements)]
+    ndim = len(spec.shape) if requires_grad else None
+    wanted = normalise(placements, spec.mesh.ndim, ndim, spec.mesh.dim_names, argument)
     if not requires_grad:
         return cotangent_layout(layout)
-    wanted = normalise(placements, spec.mesh.ndim, len(spec.shape), spec.mesh.dim_names, argument)
     return _readable(layout, wanted, argument, spec.mesh.dim_names)
 
 
@@ -110,29 +122,44 @@ def _readable(layout, wanted, argument, dim_names):
     return result
 
 
-def capture_layout(spec, auto, outputs, argument):
-    """How the gradient of a captured tensor or layer parameter is read, and its divisor.
+@lru_cache(maxsize=4096)
+def auto_layout(layout):
+    """How the gradient of an input is read by the auto rule: what is Replicate is summed."""
+    placements = {"replicate": SUM, "partial": OWN}
+    return layout.with_placements(tuple(placements.get(own.kind, own) for own in layout.placements))
 
-    They cross by the auto rule.  With explicit attrs, where every floating
-    output is Replicate along an axis all ranks got the whole cotangent, so
-    the sum of their gradients is divided by n there.
+
+def capture_divisor(spec, mesh, outputs, argument):
+    """What the sum of a captured tensor's gradients is divided by, with explicit attrs.
+
+    `outputs` are the floating outputs' placements (None: it stays local).
+    Where all of them are Replicate along an axis every rank got the whole
+    cotangent, so the sum counts it n times.
     """
-    placements, divisor = [], 1
-    for axis, own in enumerate(spec.layout.placements):
-        if own.kind != "replicate":
-            placements.append(OWN if own.kind == "partial" else own)
+    if not outputs:
+        return 1
+    axes = [axis for axis, size in enumerate(mesh.shape) if size > 1]
+    copies = {axis: [o is not None and o[axis].kind == "replicate" for o in outputs] for axis in axes}
+    if spec.mesh != mesh:
+        if not any(any(found) for found in copies.values()):
+            return 1
+        raise value_error(
+            f"{argument}: it is on {spec.mesh!r} and a Replicate output on {mesh!r}, so it is not known what each rank "
+            'contributes to its gradient; use "auto" for the gradients, or one mesh'
+        )
+    divisor = 1
+    for axis in axes:
+        if spec.placements[axis].kind != "replicate":
             continue
-        placements.append(SUM)
-        if not auto and outputs:
-            copies = [layout[axis].kind == "replicate" for layout in outputs]
-            if all(copies):
-                divisor *= spec.mesh.shape[axis]
-            elif any(copies):
-                raise value_error(
-                    f"{argument}: some outputs are Replicate along mesh axis {axis} and some are not, so it is not known "
-                    'what each rank contributes to the gradient of a captured tensor; use grad_dist_attrs="auto"'
-                )
-    return spec.layout.with_placements(tuple(placements)), divisor
+        if all(copies[axis]):
+            divisor *= mesh.shape[axis]
+        elif any(copies[axis]):
+            where = repr(mesh.dim_names[axis]) if mesh.dim_names else str(axis)
+            raise value_error(
+                f"{argument}: some outputs are Replicate along mesh axis {where} and some are not, so it is not known "
+                'what each rank contributes to its gradient; use "auto" for the gradients'
+            )
+    return divisor
 
 
 def layout_of(mesh, placements, local_shapes, argument):

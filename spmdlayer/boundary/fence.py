@@ -14,9 +14,10 @@ family: entering it makes its own fence pending and the first one's.
 import weakref
 
 from ..array import array_module
-from ..autograd.tape import FREED, escaped, upper
+from ..autograd.tape import FREED, HELD, NodeOp, escaped, sees, upper
 from ..autograd.tensor import wrap
 from ..config import state
+from ..errors import runtime_error
 from ..redistribute.crossing import (
     SUM,
     FromLocal,
@@ -121,12 +122,16 @@ class RegionInput(ToLocal):
 
     def pull(self, node, g):
         entry = self._entered(node)
+        if entry is None:
+            return HELD
         spec, layout, zero, crossing = node.params
         g = crossing.gradient(self.zero(zero) if g is None else g, entry)
         return (distributed(g, make_spec(spec.mesh, layout)),)
 
     def pull_graph(self, node, g):
         entry = self._entered(node)
+        if entry is None:
+            return HELD
         spec, layout, zero, crossing = node.params
         g = crossing.gradient(wrap(self.zero(zero), None, None) if g is None else g, entry)
         # The gradient leaves the backward region: it is an output of that, seen from outside.
@@ -138,10 +143,18 @@ class RegionInput(ToLocal):
 
     @staticmethod
     def _entered(node):
+        """The region's Entry; None where `grad` runs inside the region, which ends at its inputs."""
         entry = state.engine.entered.get(node.region)
-        if entry is None:
+        if entry is not None:
+            return entry
+        if not sees(state.region, node.region):
             raise escaped(node.region)
-        return entry
+        if state.engine.wanted is None:
+            raise runtime_error(
+                f"backward() inside {node.region.label} has reached one of its inputs, whose gradient crosses only when "
+                "backward() runs outside; use grad(loss, inputs), or detach() the input"
+            )
+        return None
 
 
 class RegionOutput(FromLocal):
@@ -183,6 +196,28 @@ class RegionOutput(FromLocal):
         return g, copies, entry
 
 
+class LocalOutput(NodeOp):
+    """The way out of a region for a local tensor that stays local; its params are the region's Fence."""
+
+    name = "local output"
+
+    @staticmethod
+    def inner_region(node):
+        return node.params.region
+
+    @staticmethod
+    def pull(node, g):
+        entry = enter(node.params)
+        if entry.check is not None and g is not None:
+            entry.check.entering(g)
+        return (g,)
+
+    @staticmethod
+    def pull_graph(node, g):
+        enter(node.params)
+        return (g,)
+
+
 class Plain:
     """How an input's gradient crosses where nothing more is declared about it."""
 
@@ -196,6 +231,7 @@ class Plain:
 PLAIN = Plain()
 REGION_INPUT = RegionInput()
 REGION_OUTPUT = RegionOutput()
+LOCAL_OUTPUT = LocalOutput()
 
 
 def pass_in(x, layout, crossing):
@@ -217,3 +253,28 @@ def leave(local, spec, fence, copies):
     params = (local.dtype, array_module(local._data), copies, fence)
     node = communicating_node(REGION_OUTPUT, (local._node,), None, params, spec)
     return wrap(local._data, node, spec)
+
+
+def leave_local(local, fence):
+    """A local tensor on its way out of a region, where it stays local; its gradient enters the region as it is."""
+    return wrap(local._data, communicating_node(LOCAL_OUTPUT, (local._node,), None, fence), None)
+
+
+def leave_backward(g, here, there):
+    """A local gradient on its way out of the backward of a region, to where a tensor from outside the region is.
+
+    Under create_graph it is an output of that backward region, and of those
+    between, one by one.
+    """
+    recorded_in = state.region
+    try:
+        while here is not there and here is not None and g._node is not None:
+            fence, here = here.fence(), here.parent
+            state.region = here
+            g = leave_local(g, fence)
+    finally:
+        state.region = recorded_in
+    return g
+
+
+upper.leave_backward = leave_backward

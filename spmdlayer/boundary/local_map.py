@@ -2,8 +2,10 @@
 
 from functools import wraps
 
+from ..autograd.tensor import Tensor
 from ..errors import type_error
-from .attrs import parse_attrs
+from .api import check_mesh
+from .attrs import parse_attrs, parse_outs
 from .region import Boundary
 
 
@@ -24,7 +26,7 @@ def local_map(
     fn : plain Python on each rank's own local tensors; may differ from rank to rank
     out_placements : a list with, for each (flattened) output, placements,
         (mesh, placements), or None for an output that stays local
-    in_placements : None, or a list with what each positional input must have
+    in_placements : None, or a list with an entry for each input that it must have
         (None: anything)
     in_grad_placements : "auto", right whatever fn does; or None or a list with
         the placements in which each input's local gradients are read
@@ -35,23 +37,28 @@ def local_map(
 
     Returns a function.  A call exchanges one small record along the mesh;
     backward communicates what the gradient placements need.
+
+    Raises ValueError or TypeError, on every rank, for wrong numbers of
+    entries, placements that do not fit and inputs that are not as declared,
+    and now and then (see `config`) where values declared Replicate differ.
     """
     if not callable(fn):
         raise type_error(f"local_map: fn must be callable, {fn!r} was given")
-    outs = parse_attrs(out_placements, "local_map: out_placements")
-    if outs is None or outs == "auto":
-        raise type_error("local_map: out_placements must be a list with an entry per output")
+    if process_mesh is not None:
+        check_mesh(process_mesh, "local_map: process_mesh")
+    if isinstance(captures, Tensor):
+        raise type_error("local_map: captures must be a list of tensors, a Tensor was given")
+    captures = tuple(captures)
     boundary = Boundary(
         f"local_map({getattr(fn, '__name__', type(fn).__name__)})",
-        outs,
+        parse_outs(out_placements, "local_map: out_placements"),
         parse_attrs(in_grad_placements, "local_map: in_grad_placements"),
-        ins=parse_attrs(in_placements, "local_map: in_placements"),
+        ins=None if in_placements is None else parse_outs(in_placements, "local_map: in_placements"),
         reshard_inputs=reshard_inputs,
         mesh=process_mesh,
         recompute=recompute,
         names=("out_placements", "in_grad_placements", "in_placements"),
     )
-    captures = tuple(captures)
 
     @wraps(fn)
     def wrapped(*args, **kwargs):

@@ -8,16 +8,19 @@ which this rank does take part.
 
 import numpy as np
 
+from ..autograd.tape import Node
 from ..autograd.tensor import wrap
 from ..config import state
 from ..redistribute.between import PLACEHOLDER, UnknownSpec
-from ..autograd.tape import Node
 
 
 def placeholder(mesh, placements, edges=()):
-    """A tensor on a mesh that does not contain this rank, of a shape not known here."""
-    node = Node(PLACEHOLDER, tuple(edges)) if state.grad_enabled else None
+    """A tensor on a mesh that does not contain this rank, of a shape not known here.
+
+    `edges` are the nodes of what it was computed from; where there is one,
+    backward goes on to them.
+    """
     spec = UnknownSpec(mesh, placements)
-    if node is not None:
-        node.spec = spec
+    edges = tuple(edge for edge in edges if edge is not None)
+    node = Node(PLACEHOLDER, edges, None, None, spec) if edges and state.grad_enabled else None
     return wrap(np.empty(0, np.float32), node, spec)

@@ -2,7 +2,8 @@
 
 A rank cannot know that the others' outputs have other sizes.  The record
 holds, for each output, shape, dtype, whether it requires grad, and where
-values are compared their fingerprint.  It makes requires-grad the same on all
+values are compared their fingerprint; of an output that stays local only
+whether it requires grad.  It makes requires-grad the same on all
 ranks and turns a rank-dependent structure into an error on every rank; a rank
 whose code raised says so in it, so that the others do not wait.
 """
@@ -14,9 +15,11 @@ import zlib
 from ..array import array_module
 from ..config import state
 from ..errors import runtime_error, value_error
+from ..redistribute.agree import fingerprint
 
-_FAILED, _FINE = 1, 0
+_FINE, _COMPARED, _FAILED = 0, 1, 2  # the first byte
 _AGREED = "_spmdlayer_agreed"  # set on an exception that all ranks of the mesh know of
+_MOST_TEXT = 400  # characters of a failure's message that the others are told
 _GRACE = 2.0  # seconds that a failing rank waits for the others to take notice
 
 
@@ -33,8 +36,8 @@ class Row:
         self.fingerprint = fingerprint
 
 
-def _pack(structure, outputs):
-    head = struct.pack("<BIH", _FINE, structure, len(outputs))
+def _pack(structure, outputs, compared):
+    head = struct.pack("<BIH", _COMPARED if compared else _FINE, structure, len(outputs))
     parts = [head]
     for row in outputs:
         name = row.dtype.encode()
@@ -59,23 +62,25 @@ def _unpack(data):
     return structure, rows
 
 
-def exchange_record(line, structure, outputs, label):
+def exchange_record(line, structure, outputs, label, compared=False):
     """Every rank's rows, by rank of the Channel `line`.
 
     Raises on every rank where ranks differ in structure, number or dtype of
-    the outputs, or where a rank's code has raised.
+    the outputs or in whether values are compared, or where a rank's code has
+    raised.
     """
     if line.size == 1:
         return [outputs]
     structure = zlib.crc32(str(structure).encode())
-    mine = _pack(structure, outputs)
-    packed = line.record(mine)
+    mine = _pack(structure, outputs, compared)
     tables, first = [], None
-    for rank, data in enumerate(packed):
+    for rank, data in enumerate(line.record(mine)):
         if data == mine:
             rows = (structure, outputs)
         elif data[0] == _FAILED:
             raise _failed_elsewhere(rank, bytes(data[1:]).decode(errors="replace"), label)
+        elif data[0] != mine[0]:
+            raise _agreed(value_error(f"{label}: config(debug=) and config(verify=) must be the same on every rank"))
         else:
             rows = _unpack(data)
         first = first or rows
@@ -117,26 +122,30 @@ def report_failure(line, error):
     They may be in another collective instead; so this waits for a short time
     only, in a thread, and then lets the exception go on (it ends the job).
     """
-    if line.size == 1 or getattr(error, _AGREED, False) or not isinstance(error, Exception):
+    known = getattr(error, _AGREED, False)
+    if line.size == 1 or known or not line.threads or not isinstance(error, Exception):
         return
-    text = f"{type(error).__name__}: {error}"[:400]
-    message = bytes([_FAILED]) + text.encode()
-    if not line.threads:
-        return
-    thread = threading.Thread(target=line.record, args=(message,), daemon=True)
+    text = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
+    thread = threading.Thread(target=line.record, args=(bytes([_FAILED]) + text.encode(),), daemon=True)
     thread.start()
     thread.join(_GRACE)
 
 
-def row_of(tensor, fingerprint, nonzero):
-    """The row for a local output."""
+def row_of(tensor, compared):
+    """The row for an output that becomes distributed; with a fingerprint where its values are compared."""
+    data = tensor._data
     return Row(
-        tensor._data.shape,
-        tensor._data.dtype.name,
+        data.shape,
+        data.dtype.name,
         tensor._node is not None and state.grad_enabled,
-        nonzero,
-        fingerprint,
+        compared and is_nonzero(data),
+        fingerprint(data) if compared else 0,
     )
+
+
+def local_row(tensor):
+    """The row for an output that stays local."""
+    return Row((), "", tensor._node is not None and state.grad_enabled, False, 0)
 
 
 def is_nonzero(array):
