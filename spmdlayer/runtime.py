@@ -19,6 +19,7 @@ from .errors import runtime_error, set_rank
 _module = None
 _home_key = None
 _process = None
+_status_of_child = None  # what a forked child of a rank ends with, where failures end all ranks
 _lock = threading.Lock()
 _homes = {}
 
@@ -61,7 +62,7 @@ def _start():
             _keep_freed_memory()
             _process = os.getpid()
             _home_key = MPI.Comm.Create_keyval(None, _forget)
-            atexit.register(close)
+            atexit.register(_leave)
             if MPI.COMM_WORLD.size > 1:
                 _end_together(MPI.COMM_WORLD.rank)
             _module = MPI
@@ -150,7 +151,7 @@ def close():
 
     Collective.  Runs by itself when the program ends.
     """
-    if _module is None or _module.Is_finalized() or os.getpid() != _process:
+    if _module is None or _module.Is_finalized():
         return
     for comm in list(_homes.values()):
         # Freeing one may have freed another.
@@ -158,11 +159,22 @@ def close():
             comm.Delete_attr(_home_key)
 
 
+def _leave():
+    """What happens at the end of the program, and of a forked child that does not end by `os._exit`."""
+    if os.getpid() == _process:
+        close()
+    elif _status_of_child is not None:
+        # mpi4py would go on to finalise the parent's MPI, which ends or hangs the job.
+        _flush()
+        os._exit(_status_of_child)
+
+
 # ---- how a job ends ------------------------------------------------------------------------------------------------
 
 
 def _end_together(rank):
     """Let a failure of this process end all ranks: an uncaught exception, also of a thread, or a failing exit."""
+    global _status_of_child
     previous = sys.excepthook
     previous_of_threads = threading.excepthook
 
@@ -183,6 +195,7 @@ def _end_together(rank):
         report(rank, f"Exception in thread {name}:\n{text}")
         abort(1)
 
+    _status_of_child = 0
     sys.excepthook = excepthook
     threading.excepthook = thread_excepthook
     _watch_system_exit(rank)
@@ -206,11 +219,12 @@ def _watch_system_exit(rank):
     def read(exception):
         status = stored.__get__(exception)
         failed = status is not None and not (isinstance(status, int) and status == 0)
-        if failed and sys._getframe().f_back is None and os.getpid() == _process:
+        if failed and sys._getframe().f_back is None:
             if isinstance(status, int):
                 abort(status & 0xFF or 1)
-            report(rank, str(status))
-            abort(1)
+            else:
+                report(rank, str(status))
+                abort(1)
         return status
 
     attributes[0]["code"] = property(read, stored.__set__, stored.__delete__, stored.__doc__)
@@ -233,12 +247,20 @@ def report(rank, text):
 
 
 def abort(status):
-    """End all ranks of the job with a status; does not return, except in a forked child, whose MPI it is not."""
-    if os.getpid() != _process or _module.Is_finalized():
+    """End all ranks of the job with a status; in a forked child, only note the status for its own end."""
+    global _status_of_child
+    if _module.Is_finalized():
         return
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+    if os.getpid() != _process:
+        _status_of_child = status
+        return
+    _flush()
     _module.COMM_WORLD.Abort(status)
     # MPICH tells its launcher and may come back before that has killed this process.
     os._exit(status)
+
+
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
