@@ -79,13 +79,13 @@ def allgather(channel, x, shapes):
 def allgather_into_dim(channel, x, dim, sizes):
     """Every rank's array, concatenated along a dimension."""
     before, after = x.shape[:dim], x.shape[dim + 1 :]
-    if math.prod(before) == 1:
-        out = np.empty((*before, sum(sizes), *after), x.dtype)
+    rows, row, total = math.prod(before), math.prod(after), sum(sizes)
+    if rows == 1:
+        out = np.empty((*before, total, *after), x.dtype)
         if out.size:
-            row = math.prod(after)
             gather_flat(channel, x.reshape(-1), out.reshape(-1), [size * row for size in sizes])
         return out
-    if x.nbytes // max(x.shape[dim], 1) * sum(sizes) >= PAIRWISE:
+    if rows * total * row * x.itemsize >= PAIRWISE:
         return alltoall_into_dim(channel, [x] * channel.size, dim, sizes)
     return np.concatenate(allgather(channel, x, [(*before, size, *after) for size in sizes]), axis=dim)
 

@@ -17,12 +17,12 @@ from ..errors import value_error
 from . import exchange
 from .exchange import contiguous, gather_in_place, sendrecv, wire
 
-# Bytes from which two ranks swap their arrays and add, rather than call Allreduce.
+# From so many bytes on two ranks swap their arrays and reduce them, rather than call Allreduce.
 SWAP = 16 << 10
-# Bytes from which two ranks reduce one half each.
-HALVE = 8 << 20
-# Bytes from which each rank reduces a slice, where MPI cannot, rather than everything.
+# From so many bytes on each rank reduces a slice, where MPI cannot, rather than everything.
 SLICE = 32 << 10
+# With so many bytes a slice, slices are always faster.
+LARGE_SLICE = 2 << 20
 
 _UFUNCS = {
     "sum": np.add,
@@ -69,49 +69,48 @@ def allreduce(channel, x, op):
     how = way(x.dtype, op)
     if channel.size == 1:
         return x
-    if how.operation is not None and (channel.size > 2 or x.nbytes < SWAP):
-        return _call(channel, x, how)
     out = np.empty(x.shape, x.dtype)
-    _choose(channel, x)(channel, x.reshape(-1), out.reshape(-1), how)
+    _choose(channel, x, how)(channel, x, out, how)
     return out
 
 
-def _choose(channel, x):
-    """How NumPy reduces an array of this size."""
-    if channel.size == 2:
-        return _swap if x.nbytes < HALVE else _reduce_slices
-    if x.nbytes < SLICE and x.size * channel.size <= exchange.CHUNK:
-        return _reduce_everything
-    return _reduce_slices
+def _choose(channel, x, how):
+    """The function that reduces an array of this size; the same on every rank."""
+    size, nbytes = channel.size, x.nbytes
+    if nbytes >= size * LARGE_SLICE:
+        return _reduce_slices
+    if how.operation is not None and (size > 2 or nbytes < SWAP):
+        return _call
+    if size == 2:
+        return _swap
+    return _reduce_everything if nbytes < SLICE and x.size * size <= exchange.CHUNK else _reduce_slices
 
 
-def _call(channel, x, how):
+def _call(channel, x, out, how):
     """MPI's own reduction."""
     operation = channel.operations[how.operation]
-    out = np.empty(x.shape, x.dtype)
     if x.size <= exchange.CHUNK:
         channel.mpi.Allreduce(x, out, operation)
     else:
-        mine, flat = x.reshape(-1), out.reshape(-1)
+        x, flat = x.reshape(-1), out.reshape(-1)
         for k in range(0, x.size, exchange.CHUNK):
             part = slice(k, k + exchange.CHUNK)
-            channel.mpi.Allreduce(mine[part], flat[part], operation)
+            channel.mpi.Allreduce(x[part], flat[part], operation)
     if how.mean:
         out /= channel.size
-    return out
 
 
 @_quiet
-def _swap(channel, mine, out, how):
+def _swap(channel, x, out, how):
     """Two ranks send each other everything and reduce it, in the order of ranks."""
-    other = 1 - channel.rank
-    sendrecv(channel.mpi, mine, other, out, other)
-    first, second = (mine, out) if other else (out, mine)
+    mine, theirs, other = x.reshape(-1), out.reshape(-1), 1 - channel.rank
+    sendrecv(channel.mpi, mine, other, theirs, other)
+    first, second = (mine, theirs) if other else (theirs, mine)
     if how.half:
         first, second = first.astype(np.float32), second.astype(np.float32)
-        _finish(how.ufunc(first, second, out=first), out, how, 2)
+        _finish(how.ufunc(first, second, out=first), theirs, how, 2)
     else:
-        _finish(how.ufunc(first, second, out=out), out, how, 2)
+        _finish(how.ufunc(first, second, out=theirs), theirs, how, 2)
 
 
 def _finish(total, out, how, ranks):
@@ -123,19 +122,20 @@ def _finish(total, out, how, ranks):
 
 
 @_quiet
-def _reduce_everything(channel, mine, out, how):
+def _reduce_everything(channel, x, out, how):
     """Every rank gets all and reduces all."""
+    mine = x.reshape(-1)
     everything = np.empty((channel.size, mine.size), mine.dtype)
     if mine.size:
         channel.mpi.Allgather(wire(mine), wire(everything))
     if how.half:
         everything = everything.astype(np.float32)
-    _finish(how.ufunc.reduce(everything, axis=0, dtype=how.accumulator), out, how, channel.size)
+    _finish(how.ufunc.reduce(everything, axis=0, dtype=how.accumulator), out.reshape(-1), how, channel.size)
 
 
-def _reduce_slices(channel, mine, out, how):
+def _reduce_slices(channel, x, out, how):
     """Every rank reduces one slice, which then all get."""
-    size = channel.size
+    mine, out, size = x.reshape(-1), out.reshape(-1), channel.size
     bounds = [mine.size * k // size for k in range(size + 1)]
     parts = [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
     _reduce_blocks(channel, [mine[part] for part in parts], out[parts[channel.rank]], how)
