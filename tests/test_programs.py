@@ -122,6 +122,7 @@ def partial_layer(rng, mesh):
     """Each rank along axis 0 contributes another multiple of its input, some of them none."""
     i = rng.integers(100)
     factors = rng.integers(0, 3, size=mesh.shape[0]) * 0.4
+    factors[rng.integers(mesh.shape[0])] = 0.8  # some rank contributes, so the loss has a gradient
     everywhere = [spmd.Replicate()] * mesh.ndim
     out = [spmd.Partial("sum")] + [spmd.Replicate()] * (mesh.ndim - 1)
 
