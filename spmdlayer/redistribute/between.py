@@ -6,6 +6,7 @@ in neither mesh passes a placeholder on.
 """
 
 import struct
+from functools import lru_cache
 
 import numpy as np
 
@@ -49,31 +50,54 @@ class _Placeholder(NodeOp):
 
     @staticmethod
     def pull(node, g):
-        return tuple(None if edge is None else _no_data(edge.spec) for edge in node.edges)
+        return tuple(None if edge is None else no_data(edge.spec) for edge in node.edges)
 
-    pull_graph = pull
+    @staticmethod
+    def pull_graph(node, g):
+        after = None if g is None else g._node
+        return tuple(None if edge is None else no_data(edge.spec, after) for edge in node.edges)
 
 
 PLACEHOLDER = _Placeholder()
 
 
-def _no_data(spec):
-    return wrap(np.empty(0, np.float32), None, spec)
+def no_data(spec, after=None):
+    """A cotangent on a rank that its mesh does not contain; backward goes on from it to the node `after`."""
+    node = None if after is None else Node(PLACEHOLDER, (after,), None, None, spec)
+    return wrap(np.empty(0, np.float32), node, spec)
 
 
 class _Between(DistributedOp):
+    """Backward of a move: the move back.
+
+    `params` has the Spec and dtype of what was moved, and for a node that a
+    backward pass has recorded the node that it ran for.  That one has to run
+    once more when this one does, for it may be needed, and ranks outside one
+    of the meshes could not tell.
+    """
+
     name = "reshard between meshes"
 
     def pull(self, node, g):
-        source, dtype = node.params
+        return (self._moved_back(node, g)[0],)
+
+    def pull_graph(self, node, g):
+        moved, g = self._moved_back(node, g)
+        spec = moved._spec
+        back = communicating_node(BETWEEN, (g._node,), None, (node.spec, node.params[1], node), spec)
+        return (wrap(moved._data, back, spec),)
+
+    @staticmethod
+    def _moved_back(node, g):
+        source, dtype, ran_for = node.params
         target = node.spec
+        if ran_for is not None and ran_for.op is BETWEEN:
+            state.engine.add(ran_for, None)
         if target.mesh.coordinate is not None:
             g = zeros(target, dtype, np) if g is None else upper.conform(g, target)
-        else:
-            g = wrap(np.empty(0, dtype), None, target)
-        return (_transfer(g, target.layout, source.mesh, source.layout, dtype),)
-
-    pull_graph = pull
+        elif g is None:
+            g = no_data(target)
+        return _transfer(g, target.layout, source.mesh, source.layout, dtype), g
 
 
 BETWEEN = _Between()
@@ -86,21 +110,18 @@ def move_between(x, mesh, placements):
     """
     source = x._spec.mesh
     if source.coordinate is None and mesh.coordinate is None:
-        node = Node(PLACEHOLDER, (x._node,)) if x._node is not None and state.grad_enabled else None
         spec = UnknownSpec(mesh, placements)
-        if node is not None:
-            node.spec = spec
-        return wrap(x._data, node, spec)
+        node = x._node if state.grad_enabled else None
+        return wrap(x._data, None if node is None else Node(PLACEHOLDER, (node,), None, None, spec), spec)
     layout, dtype, requires_grad = _describe(x, source, mesh)
     placements = normalise(placements, mesh.ndim, len(layout.shape), mesh.dim_names)
     kept = tuple(REPLICATE if p.kind == "partial" else p for p in placements)
-    target = Layout(mesh.shape, kept, layout.shape)
-    result = _transfer(x, layout, mesh, target, dtype)
-    if requires_grad and state.grad_enabled:
-        spec = result._spec
-        node = communicating_node(BETWEEN, (x._node,), None, (make_spec(source, layout), dtype), spec)
-        result = wrap(result._data, node, spec)
-    return result
+    result = _transfer(x, layout, mesh, Layout(mesh.shape, kept, layout.shape), dtype)
+    if not (requires_grad and state.grad_enabled):
+        return result
+    spec = result._spec
+    node = communicating_node(BETWEEN, (x._node,), None, (make_spec(source, layout), dtype, None), spec)
+    return wrap(result._data, node, spec)
 
 
 def _union(source, target):
@@ -112,16 +133,22 @@ def _union(source, target):
 def _transfer(x, layout, mesh, target, dtype):
     """The pieces of x (in `layout` on its mesh) as pieces in `target` on another mesh; not recorded."""
     source = x._spec.mesh
-    union = _union(source, mesh)
-    move = plan_between(layout, tuple(source.process_ids), target, tuple(mesh.process_ids))
-    rank = union.process_ids[union.rank]
-    ranks = union.process_ids
-    sends, receives = move.sends(rank), move.receives(rank)
-    inside = mesh.coordinate is not None
-    shape = target.local_shape(mesh.coordinate) if inside else (0,) * len(target.shape)
     data = x._data if source.coordinate is not None else np.empty((0,) * len(target.shape), dtype)
-    data = exchange(data, [sends.get(r, ()) for r in ranks], [receives.get(r, ()) for r in ranks], shape, channel(union, None))
-    return wrap(data, None, make_spec(mesh, target))
+    return wrap(_prepared(source, layout, mesh, target)(data), None, make_spec(mesh, target))
+
+
+@lru_cache(maxsize=1024)
+def _prepared(source, layout, mesh, target):
+    """The move as a function of this rank's piece."""
+    union = _union(source, mesh)
+    move = plan_between(layout, source.process_ids, target, mesh.process_ids)
+    ranks = union.process_ids
+    rank = ranks[union.rank]
+    sends, receives = move.sends(rank), move.receives(rank)
+    shape = (0,) * len(target.shape) if mesh.coordinate is None else target.local_shape(mesh.coordinate)
+    return exchange(
+        [sends.get(k, ()) for k in ranks], [receives.get(k, ()) for k in ranks], shape, channel(union, None)
+    )
 
 
 def _describe(x, source, target):
@@ -130,8 +157,8 @@ def _describe(x, source, target):
     line = channel(union, None)
     mine = _encode(x) if source.coordinate is not None else b""
     rows = line.record(mine)
-    first = min(source.process_ids, key=list(source.process_ids).index)
-    return _decode(bytes(rows[list(union.process_ids).index(first)]), source, x._spec.placements)
+    first = union.process_ids.index(source.process_ids[0])
+    return _decode(bytes(rows[first]), source, x._spec.placements)
 
 
 def _encode(x):

@@ -1,11 +1,14 @@
 """Carries out a plan: raw pieces in one layout become raw pieces in another.
 
-Nothing here knows gradients.  Each step of a plan has a function; the pieces
-are cut and joined by the intervals that the layouts give, so uneven, empty
-and block-cyclic pieces take the same path.
+Nothing here knows gradients.  Each step of a plan is prepared once, as a
+function of this rank's piece: which slices it cuts, what it sends to whom and
+where what it gets belongs are integers from the layouts, the same at every
+call.  Pieces are cut and joined by intervals, so uneven, empty and
+block-cyclic ones take the same path.
 """
 
-import numpy as np
+from functools import lru_cache
+from math import prod
 
 from ..array import array_module
 from ..comm import channel
@@ -35,10 +38,21 @@ def redistribute(array, source, target, mesh):
     Collective over the mesh, except for steps that move nothing.  The result
     may share memory with `array`; pieces are never written to afterwards.
     """
-    for step in plan(source, target, array.dtype.itemsize):
-        array = _STEPS[step.kind](step, array, source, mesh)
-        source = step.result
+    for move in moves(source, target, array.dtype.itemsize, mesh):
+        array = move(array)
     return array
+
+
+@lru_cache(maxsize=8192)
+def moves(source, target, itemsize, mesh):
+    """The plan's steps as functions of this rank's piece, to be called one after the other.
+
+    Opens the channels that they need, so it is collective the first time.
+    """
+    return tuple(_PREPARE[step.kind](step, mesh) for step in plan(source, target, itemsize))
+
+
+# Slices -------------------------------------------------------------------------------------------------------------
 
 
 def positions(outer, inner):
@@ -54,98 +68,147 @@ def positions(outer, inner):
     return found
 
 
-def cut(array, dim, slices):
-    """The parts of an array along one dimension, joined."""
-    if len(slices) == 1:
-        return array[(slice(None),) * dim + (slices[0],)]
-    if not slices:
-        return array[(slice(None),) * dim + (slice(0, 0),)]
-    return array_module(array).concatenate([array[(slice(None),) * dim + (part,)] for part in slices], axis=dim)
+def _along(dim, part):
+    """An index that takes a slice of one dimension and all of the others."""
+    return (slice(None),) * dim + (part,)
 
 
-def restrict(array, dims, outer, inner, coord):
-    """This rank's own piece under `inner`, cut from its larger piece under `outer`."""
-    for dim in dims:
-        have, want = outer.intervals(coord, dim), inner.intervals(coord, dim)
-        if have != want:
-            array = cut(array, dim, positions(have, want))
-    return array
-
-
-def _move_coord(coord, axis, index):
-    return coord[:axis] + (index,) + coord[axis + 1 :]
-
-
-def _group_intervals(layout, coord, axis, dim):
-    """The intervals along `dim` of each rank along the mesh axis."""
-    return [layout.intervals(_move_coord(coord, axis, index), dim) for index in range(layout.mesh_shape[axis])]
+def _cutter(dim, slices):
+    """A function that cuts some slices of a dimension out of an array and joins them; one slice is a view."""
+    if len(slices) <= 1:
+        index = _along(dim, slices[0] if slices else slice(0, 0))
+        return lambda array: array[index]
+    indices = [_along(dim, part) for part in slices]
+    return lambda array: array_module(array).concatenate([array[index] for index in indices], axis=dim)
 
 
 def _extent(intervals):
     return sum(stop - start for start, stop in intervals)
 
 
-def _join(pieces, dim, group, whole):
-    """Pieces along `dim` with the group's intervals, put in their places in `whole`."""
-    if all(len(intervals) == 1 for intervals in group):
-        starts = [intervals[0][0] for intervals in group]
-        filled = [index for index, intervals in enumerate(group) if _extent(intervals)]
-        if all(starts[a] < starts[b] for a, b in zip(filled, filled[1:])):
-            return array_module(pieces[0]).concatenate(pieces, axis=dim)
-    shape = list(pieces[0].shape)
-    shape[dim] = _extent(whole)
-    joined = array_module(pieces[0]).empty(tuple(shape), pieces[0].dtype)
-    for piece, intervals in zip(pieces, group):
+def _group_intervals(layout, coord, axis, dim):
+    """The intervals along `dim` of each rank along the mesh axis."""
+    return [
+        layout.intervals(coord[:axis] + (index,) + coord[axis + 1 :], dim) for index in range(layout.mesh_shape[axis])
+    ]
+
+
+def _in_order(group):
+    """Whether pieces, one behind the other, are the whole that they make."""
+    filled = [intervals for intervals in group if _extent(intervals)]
+    return all(len(intervals) == 1 for intervals in filled) and all(
+        before[-1][1] <= after[0][0] for before, after in zip(filled, filled[1:])
+    )
+
+
+def _joiner(dim, group, whole):
+    """A function that puts pieces, with the group's intervals along `dim`, in their places in `whole`."""
+    if _in_order(group):
+        return lambda pieces: array_module(pieces[0]).concatenate(pieces, axis=dim)
+    places = []
+    for number, intervals in enumerate(group):
         offset = 0
         for part in positions(whole, intervals):
             extent = part.stop - part.start
-            joined[(slice(None),) * dim + (part,)] = piece[(slice(None),) * dim + (slice(offset, offset + extent),)]
+            places.append((number, _along(dim, slice(offset, offset + extent)), _along(dim, part)))
             offset += extent
-    return joined
+    total = _extent(whole)
+
+    def join(pieces):
+        first = pieces[0]
+        joined = array_module(first).empty(first.shape[:dim] + (total,) + first.shape[dim + 1 :], first.dtype)
+        for number, taken, place in places:
+            joined[place] = pieces[number][taken]
+        return joined
+
+    return join
 
 
-def _slice(step, array, source, mesh):
-    return restrict(array, (step.dim,), source, step.result, mesh.coordinate)
+# Steps --------------------------------------------------------------------------------------------------------------
 
 
-def _all_gather(step, array, source, mesh):
+def _slice(step, mesh):
     coord, dim = mesh.coordinate, step.dim
-    group = _group_intervals(source, coord, step.axis, dim)
+    return _cutter(dim, positions(step.source.intervals(coord, dim), step.result.intervals(coord, dim)))
+
+
+def _all_gather(step, mesh):
+    coord, dim = mesh.coordinate, step.dim
+    group = _group_intervals(step.source, coord, step.axis, dim)
     line = channel(mesh, step.axis)
     sizes = [_extent(intervals) for intervals in group]
-    if all(len(intervals) == 1 for intervals in group):
-        return line.allgather_into_dim(array, dim, sizes)
-    shapes = [array.shape[:dim] + (size,) + array.shape[dim + 1 :] for size in sizes]
-    return _join(line.allgather(array, shapes), dim, group, step.result.intervals(coord, dim))
+    if _in_order(group):
+        return lambda array: line.allgather_into_dim(array, dim, sizes)
+    shape = step.source.local_shape(coord)
+    shapes = [shape[:dim] + (size,) + shape[dim + 1 :] for size in sizes]
+    join = _joiner(dim, group, step.result.intervals(coord, dim))
+    return lambda array: join(line.allgather(array, shapes))
 
 
-def _all_reduce(step, array, source, mesh):
-    axes = step.axes
-    return channel(mesh, axes[0] if len(axes) == 1 else tuple(axes)).allreduce(array, step.op)
+def _all_reduce(step, mesh):
+    line, op = channel(mesh, step.axes[0] if len(step.axes) == 1 else step.axes), step.op
+    return lambda array: line.allreduce(array, op)
 
 
-def _reduce_scatter(step, array, source, mesh):
-    coord, dim = mesh.coordinate, step.dim
-    have = source.intervals(coord, dim)
-    group = _group_intervals(step.result, coord, step.axis, dim)
-    blocks = [cut(array, dim, positions(have, want)) for want in group]
-    return channel(mesh, step.axis).reduce_scatter(blocks, step.op)
+def _reduce_scatter(step, mesh):
+    coord, dim, op = mesh.coordinate, step.dim, step.op
+    have = step.source.intervals(coord, dim)
+    cutters = [
+        _cutter(dim, positions(have, want)) for want in _group_intervals(step.result, coord, step.axis, dim)
+    ]
+    line = channel(mesh, step.axis)
+    return lambda array: line.reduce_scatter([cut(array) for cut in cutters], op)
 
 
-def _all_to_all(step, array, source, mesh):
+def _all_to_all(step, mesh):
     coord, axis, gathered, split = mesh.coordinate, step.axis, step.source_dim, step.target_dim
-    have = source.intervals(coord, split)
+    have = step.source.intervals(coord, split)
     wanted = _group_intervals(step.result, coord, axis, split)
-    blocks = [cut(array, split, positions(have, want)) for want in wanted]
-    pieces = _group_intervals(source, coord, axis, gathered)
-    mine = _extent(wanted[coord[axis]])
+    cutters = [_cutter(split, positions(have, want)) for want in wanted]
+    pieces = _group_intervals(step.source, coord, axis, gathered)
     shapes = []
     for intervals in pieces:
-        shape = list(array.shape)
-        shape[gathered], shape[split] = _extent(intervals), mine
+        shape = list(step.source.local_shape(coord))
+        shape[gathered], shape[split] = _extent(intervals), _extent(wanted[coord[axis]])
         shapes.append(tuple(shape))
-    received = channel(mesh, axis).alltoall(blocks, shapes)
-    return _join(received, gathered, pieces, step.result.intervals(coord, gathered))
+    join = _joiner(gathered, pieces, step.result.intervals(coord, gathered))
+    line = channel(mesh, axis)
+    return lambda array: join(line.alltoall([cut(array) for cut in cutters], shapes))
+
+
+def _exchange(step, mesh):
+    coord = mesh.coordinate
+    return exchange(step.sends(coord), step.receives(coord), step.result.local_shape(coord), channel(mesh, None))
+
+
+def exchange(sends, receives, shape, line):
+    """A general exchange of boxes, as a function of a raw array.
+
+    Parameters
+    ----------
+    sends, receives : for each rank of `line` a list of boxes (tuples of
+        slices), into the array and into the result
+    shape : of the result
+    line : the Channel
+    """
+    sends = [[(*box, ...) for box in boxes] for boxes in sends]  # with the dots, 0-d stays an array
+    extents = [[_box_shape(box) for box in boxes] for boxes in receives]
+    shapes = [boxes[0] if len(boxes) == 1 else (sum(map(prod, boxes)),) for boxes in extents]
+    places = []
+    for number, boxes in enumerate(receives):
+        offset = 0
+        for box, extent in zip(boxes, extents[number]):
+            places.append((number, box, slice(offset, offset + prod(extent)), extent))
+            offset += prod(extent)
+
+    def move(array):
+        received = line.alltoall([_pack(array, boxes) for boxes in sends], shapes)
+        result = array_module(array).empty(shape, array.dtype)
+        for number, box, taken, extent in places:
+            result[box] = received[number].reshape(-1)[taken].reshape(extent)
+        return result
+
+    return move
 
 
 def _pack(array, boxes):
@@ -159,65 +222,42 @@ def _box_shape(box):
     return tuple(part.stop - part.start for part in box)
 
 
-def exchange(array, sends, receives, shape, line):
-    """A general exchange of boxes.
-
-    Parameters
-    ----------
-    array : raw array to send from (or an empty one)
-    sends, receives : for each rank of `line` a list of boxes (tuples of
-        slices), into `array` and into the result
-    shape : of the result
-    line : the Channel
-    """
-    blocks = [_pack(array, boxes) for boxes in sends]
-    shapes = [
-        _box_shape(boxes[0]) if len(boxes) == 1 else (sum(int(np.prod(_box_shape(box))) for box in boxes),)
-        for boxes in receives
-    ]
-    received = line.alltoall(blocks, shapes)
-    result = array_module(array).empty(shape, array.dtype)
-    for block, boxes in zip(received, receives):
-        offset, flat = 0, block.reshape(-1)
-        for box in boxes:
-            extent = _box_shape(box)
-            size = int(np.prod(extent))
-            result[box] = flat[offset : offset + size].reshape(extent)
-            offset += size
-    return result
-
-
-def _exchange(step, array, source, mesh):
-    coord = mesh.coordinate
-    shape = step.result.local_shape(coord)
-    return exchange(array, step.sends(coord), step.receives(coord), shape, channel(mesh, None))
-
-
-def _into_partial(step, array, source, mesh):
+def _into_partial(step, mesh):
     """A piece that, reduced over the axis, gives the array: no traffic (see the plan's text)."""
-    axis, op = step.axis, step.op
-    coord, size = mesh.coordinate, source.mesh_shape[axis]
-    placement = source.placements[axis]
-    if placement.kind != "shard":
-        if coord[axis] == 0 or op in ("avg", "max", "min", "any", "all"):
-            return array
-        return array_module(array).full_like(array, _IDENTITY[op](array.dtype))
-    dim = placement.dim
-    whole = array_module(array).full(step.result.local_shape(coord), _IDENTITY[op](array.dtype), array.dtype)
-    offset = 0
-    for part in positions(step.result.intervals(coord, dim), source.intervals(coord, dim)):
+    axis, op, coord = step.axis, step.op, mesh.coordinate
+    placement = step.source.placements[axis]
+    if placement.kind == "shard":
+        return _padded(step, coord, placement.dim)
+    if coord[axis] == 0 or op in ("avg", "max", "min", "any", "all"):
+        return lambda array: array
+    return lambda array: array_module(array).full_like(array, _IDENTITY[op](array.dtype))
+
+
+def _padded(step, coord, dim):
+    """A slice among identities."""
+    op, shape, factor = step.op, step.result.local_shape(coord), step.source.mesh_shape[step.axis]
+    places, offset = [], 0
+    for part in positions(step.result.intervals(coord, dim), step.source.intervals(coord, dim)):
         extent = part.stop - part.start
-        piece = array[(slice(None),) * dim + (slice(offset, offset + extent),)]
-        whole[(slice(None),) * dim + (part,)] = piece * size if op == "avg" else piece
+        places.append((_along(dim, slice(offset, offset + extent)), _along(dim, part)))
         offset += extent
-    return whole
+
+    def pad(array):
+        whole = array_module(array).full(shape, _IDENTITY[op](array.dtype), array.dtype)
+        for taken, place in places:
+            whole[place] = array[taken] * factor if op == "avg" else array[taken]
+        return whole
+
+    return pad
 
 
-def _scale(step, array, source, mesh):
-    return (array * step.factor).astype(array.dtype)
+def _scale(step, mesh):
+    factor = step.factor
+    # NumPy makes a scalar of a 0-d array, and may make another dtype of bfloat16.
+    return lambda array: array_module(array).asarray(array * factor, array.dtype)
 
 
-_STEPS = {
+_PREPARE = {
     "slice": _slice,
     "allgather": _all_gather,
     "allreduce": _all_reduce,

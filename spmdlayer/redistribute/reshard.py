@@ -9,14 +9,16 @@ into shares.  Under create_graph these maps are recorded like any other.
 from functools import lru_cache
 
 from ..array import array_module
-from ..autograd.tape import upper
+from ..autograd.tape import Node, upper
 from ..autograd.tensor import wrap
 from ..config import state
 from ..dtypes import check_reducible
 from ..layout import Layout
 from ..placement import Shard
-from .between import move_between
-from .carry_out import positions, redistribute
+from ..plan import plan
+from ..spec import spec_of
+from .between import PLACEHOLDER, move_between
+from .carry_out import moves, positions
 from .crossing import (
     OWN,
     REPLICATE,
@@ -46,33 +48,6 @@ class _Reshard(DistributedOp):
 
 
 RESHARD = _Reshard()
-
-
-def _commute(one, other):
-    return one == other or (one in _LINEAR and other in _LINEAR)
-
-
-@lru_cache(maxsize=4096)
-def _via(source, target):
-    """A layout to go through, where a Partial axis must become something that is Partial again.
-
-    That is an axis whose operation changes (sum and mean differ by a factor
-    only), and one that stays, but at whose left an axis is reduced that does
-    not commute with it: reductions go from the right to the left.
-    """
-    changes, reduced = {}, []
-    for k, (s, t) in enumerate(zip(source.placements, target.placements)):
-        if s.kind != "partial":
-            continue
-        again = t.kind == "partial" and (
-            not _commute(s.op, t.op) or any(not _commute(source.placements[left].op, s.op) for left in reduced)
-        )
-        if again:
-            free = [dim for dim in range(len(source.shape)) if not source.sharding_axes(dim)]
-            changes[k] = Shard(free[0]) if free and not changes else REPLICATE
-        if again or t.kind != "partial":
-            reduced.append(k)
-    return _with(source, changes) if changes else None
 
 
 @lru_cache(maxsize=4096)
@@ -114,8 +89,8 @@ def _unpad(g, axes, source, target):
             wide[k] = g._spec.placements[k]  # still shares
         elif placement.kind == "shard":
             wide[k] = REPLICATE if placement.dim in dims else placement
-        else:
-            wide[k] = g._spec.placements[k]
+        else:  # Replicate, whose slices in the target come together again, or shares
+            wide[k] = REPLICATE if g._spec.placements[k].kind == "shard" else g._spec.placements[k]
     whole = _with(source, wide)
     g = reshard_to(g, whole)
     narrow = {k: source.placements[k] for k, p in enumerate(source.placements) if p.kind == "shard"}
@@ -168,40 +143,72 @@ def _stages(node, source, axes):
     return stages
 
 
+# Reshard ------------------------------------------------------------------------------------------------------------
+
+
+class _Route:
+    """What a reshard from one Spec to a layout on the same mesh does; worked out once.
+
+    Attributes
+    ----------
+    spec : Spec of the result
+    moves : functions of this rank's piece, one after the other
+    stages : routes to follow instead, one after the other, or None
+    keeps : whether backward needs the pieces that went in
+    """
+
+    __slots__ = ("keeps", "moves", "spec", "stages")
+
+    def __init__(self, source, target, itemsize):
+        mesh, layout = source.mesh, source.layout
+        self.spec = spec_of(mesh, target)
+        self.keeps = any(layout.placements[axis].op not in _LINEAR for axis in _reduced_axes(layout, target))
+        self.moves, self.stages = (), None
+        steps = plan(layout, target, itemsize)
+        if mesh.coordinate is None:
+            return
+        if len(steps) > 1 and _made_anew(layout, target, steps):
+            specs = [source, *[spec_of(mesh, step.result) for step in steps]]
+            self.stages = [_Route(one, other.layout, itemsize) for one, other in zip(specs, specs[1:])]
+        else:
+            self.moves = moves(layout, target, itemsize, mesh)
+
+
+def _made_anew(source, target, steps):
+    """Whether pieces along an axis that ends as Partial are made from something else than the source's pieces there.
+
+    Then each share of the gradient belongs to a piece that the source did not
+    have, and every step has to be a node of its own.
+    """
+    for axis, (before, after) in enumerate(zip(source.placements, target.placements)):
+        if after.kind == "partial" and before.kind != "replicate":
+            if any(step.result.placements[axis] not in (before, after) for step in steps):
+                return True
+    return False
+
+
+@lru_cache(maxsize=8192)
+def _route(source, target, itemsize):
+    return _Route(source, target, itemsize)
+
+
+@lru_cache(maxsize=8192)
+def _checked_route(source, placements, dtype):
+    """The route to (checked) placements with array_split's offsets; None where that is what is there."""
+    target = Layout(source.mesh.shape, placements, source.shape)
+    check_target(dtype, target)
+    return None if target == source.layout else _route(source, target, dtype.itemsize)
+
+
 def reshard_to(x, layout):
     """A distributed tensor in another layout on its own mesh; recorded.
 
     The identity, without a node, where the layout is the same already.
     """
     source = x._spec
-    if layout == source.layout:
+    if layout is source.layout or layout == source.layout:
         return x
-    via = _via(source.layout, layout)
-    if via is not None:
-        return reshard_to(reshard_to(x, via), layout)
-    mesh = source.mesh
-    if mesh.coordinate is None:
-        data = x._data
-    else:
-        data = redistribute(x._data, source.layout, layout, mesh)
-    node = None
-    if x._node is not None and state.grad_enabled:
-        axes = _reduced_axes(source.layout, layout)
-        nonlinear = any(source.layout.placements[axis].op not in _LINEAR for axis in axes)
-        saved = (x._data,) if nonlinear else None
-        counts = getattr(x._node.params, "counts", None) if nonlinear else None
-        node = communicating_node(RESHARD, (x._node,), saved, (source, counts, data.dtype, array_module(data)))
-        spec = node.spec = make_spec(mesh, layout)
-    else:
-        spec = make_spec(mesh, layout)
-    return wrap(data, node, spec)
-
-
-def check_target(dtype, layout):
-    """Raise for a placement that values of this dtype cannot be reduced by."""
-    for placement in layout.placements:
-        if placement.kind == "partial":
-            check_reducible(dtype, placement.op)
+    return _follow(x, _route(source, layout, x._data.dtype.itemsize))
 
 
 def reshard_spec(x, mesh, placements):
@@ -209,15 +216,46 @@ def reshard_spec(x, mesh, placements):
 
     The result has the default offsets of array_split.
     """
-    if mesh != x._spec.mesh:
-        if x._spec.layout is not None:
-            x = reshard_to(x, without_partials(x._spec.layout))
+    source = x._spec
+    if source.layout is None or (mesh is not source.mesh and mesh != source.mesh):
+        if source.layout is not None:
+            x = reshard_to(x, without_partials(source.layout))
         x = move_between(x, mesh, placements)
-        if mesh.coordinate is None:
+        if x._spec.layout is None:
             return x
-    layout = Layout(mesh.shape, placements, x.shape)
-    check_target(x.dtype, layout)
-    return reshard_to(x, layout)
+    route = _checked_route(x._spec, placements, x._data.dtype)
+    return x if route is None else _follow(x, route)
+
+
+def _follow(x, route):
+    if route.stages is not None:
+        for stage in route.stages:
+            x = _follow(x, stage)
+        return x
+    data = x._data
+    for move in route.moves:
+        data = move(data)
+    spec = route.spec if state.region is None else make_spec(route.spec.mesh, route.spec.layout)
+    node = _recorded(x, route, data, spec) if x._node is not None and state.grad_enabled else None
+    return wrap(data, node, spec)
+
+
+def _recorded(x, route, data, spec):
+    """The node of a reshard; on a rank outside the mesh one that passes on a cotangent without data."""
+    if spec.mesh.coordinate is None:
+        return Node(PLACEHOLDER, (x._node,), None, None, spec)
+    saved, counts = None, None
+    if route.keeps:
+        saved, counts = (x._data,), getattr(x._node.params, "counts", None)
+    params = (x._spec, counts, data.dtype, array_module(data))
+    return communicating_node(RESHARD, (x._node,), saved, params, spec)
+
+
+def check_target(dtype, layout):
+    """Raise for a placement that values of this dtype cannot be reduced by."""
+    for placement in layout.placements:
+        if placement.kind == "partial":
+            check_reducible(dtype, placement.op)
 
 
 @lru_cache(maxsize=4096)

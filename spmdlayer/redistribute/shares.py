@@ -10,7 +10,6 @@ from ..array import array_module
 from ..comm import channel
 from ..layout import Layout
 from ..placement import Replicate, Shard
-from .carry_out import redistribute
 from .crossing import OWN, SUM, map_local, relabel, weigh
 
 
@@ -18,6 +17,16 @@ def _with(layout, axis, placement):
     placements = list(layout.placements)
     placements[axis] = placement
     return layout.with_placements(tuple(placements))
+
+
+def _own_where(layout, axis, pieces):
+    """The layout of shares that depend on `pieces`: each rank's own along an axis, and wherever the pieces are Partial."""
+    return layout.with_placements(
+        tuple(
+            OWN if k == axis or piece.kind in ("partial", "own") else placement
+            for k, (placement, piece) in enumerate(zip(layout.placements, pieces.placements))
+        )
+    )
 
 
 def share(g, x, y, axis, op, counts):
@@ -40,7 +49,7 @@ def share(g, x, y, axis, op, counts):
         return map_local(lambda piece: piece * (1.0 / size), [g], g._spec.layout)
     if op in ("max", "min"):
         weight = _attainment(x._data, y, g._spec.mesh, axis, counts)
-        return map_local(lambda piece: weigh(piece, weight), [g], _with(g._spec.layout, axis, OWN))
+        return map_local(lambda piece: weigh(piece, weight), [g], _own_where(g._spec.layout, axis, x._spec.layout))
     if op == "prod":
         return _product_share(g, x, axis)
     raise AssertionError(f"no gradient is recorded through {op}")
@@ -83,7 +92,7 @@ def _product_share(g, x, axis):
                 result = result * (factor.conj() if factor.dtype.kind == "c" else factor)
         return result
 
-    return map_local(others, [g, gathered], _with(g._spec.layout, axis, OWN))
+    return map_local(others, [g, gathered], _own_where(g._spec.layout, axis, layout))
 
 
 def relabel_own(x, axis):
