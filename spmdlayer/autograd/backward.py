@@ -146,7 +146,11 @@ def _captured(engine, tensor):
     node = tensor._node
     g = engine.captured.get(node)
     if tensor._spec is not None:
-        return upper.zeros(tensor) if g is None else upper.natural(node, g)
+        if node not in engine.captured:
+            return upper.zeros(tensor)
+        if g is None:  # other ranks may have a gradient, and showing one communicates
+            g = upper.blank(node.spec, tensor.dtype, array_module(tensor._data))
+        return upper.natural(node.spec, g)
     if g is None:
         return wrap(array_module(tensor._data).zeros_like(tensor._data), None, None)
     return g if isinstance(g, Tensor) else wrap_array(g)

@@ -2,11 +2,12 @@
 
 from functools import wraps
 
+from ..array import array_module
 from ..config import state
 from ..errors import runtime_error, type_error, value_error
 from .backward import no_grad
-from .tape import PICK, Node, NodeOp, Slots, add_slots, pick, upper
-from .tensor import Tensor, wrap
+from .tape import PICK, Node, NodeOp, Slots, add_slots, communicating, pick, upper
+from .tensor import Tensor, wrap, wrap_array
 
 
 class Context:
@@ -47,7 +48,7 @@ class _FunctionOp(NodeOp):
         return _add(old, new)
 
     def pull(self, node, g):
-        grads = self._call(node, g, lambda data, edge, spec: wrap(data, None, spec))
+        grads = self._call(node, g, lambda data, edge, spec: wrap(data, None, spec and upper.spec_here(spec)))
         return [g if g is None or g._spec is not None else g._data for g in grads]
 
     def pull_graph(self, node, g):
@@ -80,11 +81,11 @@ def _add(old, new):
 def _cotangent(g, output):
     """An output's cotangent as a Tensor; zeros where nothing reached it."""
     shape, dtype, module, spec = output
+    if spec is not None:
+        return upper.natural(spec, upper.blank(spec, dtype, module) if g is None else g)
     if g is None:
-        return wrap(module.zeros(shape, dtype), None, spec)
-    if not isinstance(g, Tensor):
-        return wrap(g, None, None)
-    return g if spec is None else upper.conform(g, spec)
+        return wrap(module.zeros(shape, dtype), None, None)
+    return g if isinstance(g, Tensor) else wrap_array(g)
 
 
 def _edge(edge, node, outputs):
@@ -99,8 +100,10 @@ def _checked(function, grads, inputs, edges):
         raise value_error(
             f"{function.__name__}.backward returned {len(grads)} gradients for {len(edges)} inputs (None where there is none)"
         )
+    found = []
     for position, (g, shape, edge) in enumerate(zip(grads, inputs, edges)):
         if edge is None or g is None:
+            found.append(None)
             continue
         if not isinstance(g, Tensor):
             raise type_error(f"{function.__name__}.backward: gradient {position} is a {type(g).__name__}, a Tensor is needed")
@@ -108,7 +111,11 @@ def _checked(function, grads, inputs, edges):
             raise value_error(
                 f"{function.__name__}.backward: gradient {position} has shape {g.shape}, the input has {shape}"
             )
-    return [g if edge is not None else None for g, edge in zip(grads, edges)]
+        if g.is_dist() != (edge.spec is not None):
+            kinds = ("distributed", "local") if g.is_dist() else ("local", "distributed")
+            raise type_error(f"{function.__name__}.backward: gradient {position} is {kinds[0]}, the input is {kinds[1]}")
+        found.append(g if edge.spec is None else upper.from_natural(edge.spec, g))
+    return found
 
 
 class Function:
@@ -155,8 +162,6 @@ class Function:
 
     @classmethod
     def _node(cls, context, inputs, edges, results):
-        from ..array import array_module
-
         kept = []
         for tensor in context._given:
             output = next((k for k, result in enumerate(results) if tensor is result), None)
@@ -165,7 +170,8 @@ class Function:
         described = [(r._data.shape, r._data.dtype, array_module(r._data), r._spec) for r in results]
         shapes = [x.shape if isinstance(x, Tensor) else None for x in inputs]
         spec = results[0]._spec if len(results) == 1 else None
-        return Node(FUNCTION, edges, None, (cls, context, kept, described, shapes), spec)
+        node = Node(FUNCTION, edges, None, (cls, context, kept, described, shapes), spec)
+        return node if all(result._spec is None for result in results) else communicating(node)
 
 
 class _Once(NodeOp):

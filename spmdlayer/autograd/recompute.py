@@ -1,9 +1,9 @@
 """Recomputation: keep the inputs instead of the graph, and run again in backward."""
 
-from .tape import PICK, Node, NodeOp, Slots, add_slots, pick
 from ..config import state
 from ..dtypes import is_inexact
 from .backward import enable_grad, no_grad
+from .tape import PICK, Node, NodeOp, add_slots, communicating, pick
 from .tensor import Tensor, wrap
 
 
@@ -83,9 +83,7 @@ def recompute(function):
         saved = [leaves[k]._data for k in positions]
         edges = tuple(leaves[k]._node for k in positions)
         kept = [None if k in positions else leaf for k, leaf in enumerate(leaves)]
-        node = Node(RECOMPUTE, edges, saved, (function, structure, kept, positions))
-        if node.region is not None:
-            node.region.fence().nodes.append(node)
+        node = communicating(Node(RECOMPUTE, edges, saved, (function, structure, kept, positions)))
         index = 0
         for k, value in enumerate(results):
             if _differentiable(value):

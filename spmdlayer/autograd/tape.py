@@ -105,15 +105,25 @@ class _Upper:
     conform(g, spec) : a cotangent in the layout that a tensor of this spec wants
     add(old, new) : the sum of two cotangents of one distributed tensor
     seed(root, grad_outputs) : the node and cotangent to start a distributed root with
-    natural(node, g) : a cotangent as users see it
+    natural(spec, g) : a cotangent as users see it
+    from_natural(spec, g) : the cotangent that users see as `g`
+    blank(spec, dtype, module) : a cotangent of zeros
+    spec_here(spec) : the same layout for a tensor made now
     zeros(tensor) : the gradient of a tensor that nothing reached
     leave_backward(g, here, there) : a local gradient that leaves the backward of a region, under create_graph
     """
 
-    leaf = conform = add = seed = natural = zeros = leave_backward = None
+    leaf = conform = add = seed = natural = from_natural = blank = spec_here = zeros = leave_backward = None
 
 
 upper = _Upper()
+
+
+def communicating(node):
+    """A node that may communicate in backward: an open region's fence keeps it, because all ranks must run it."""
+    if node.region is not None:
+        node.region.fence().nodes.append(node)
+    return node
 
 
 class Slots(dict):
@@ -198,7 +208,7 @@ class Engine:
                 heap.clear()
                 return
             g = pending.pop(node)
-            if node.hooks is not None and g is not None:
+            if node.hooks is not None and (g is not None or node.spec is not None):
                 g = run_hooks(node, g)
             op, region = node.op, node.region
             if wanted is not None and node in wanted:
@@ -258,7 +268,11 @@ def escaped(region):
 
 
 def run_hooks(node, g):
-    """The cotangent after the node's hooks; a hook may return another one."""
+    """The cotangent after the node's hooks; a hook may return another one.
+
+    Hooks of a distributed tensor communicate, so they run also where this
+    rank has no cotangent (None).
+    """
     for hook in tuple(node.hooks):
         g = hook(node, g)
     return g

@@ -11,7 +11,7 @@ later write to the tensor it came from, nor the other way round.
 import numpy as np
 
 from .. import dtypes
-from ..array import is_array, to_numpy
+from ..array import array_module, is_array, to_numpy
 from ..config import state
 from ..errors import runtime_error, type_error, value_error
 from .tape import Node, NodeOp, upper
@@ -153,7 +153,7 @@ class Tensor:
         """
         if self._node is None:
             raise value_error("register_hook: this tensor does not require grad")
-        return HookHandle(self._node, hook)
+        return HookHandle(self, hook)
 
     # Values -------------------------------------------------------------
 
@@ -278,11 +278,15 @@ def make_leaf(tensor):
 class HookHandle:
     """A registered hook; `remove()` ends it."""
 
-    def __init__(self, node, hook):
+    def __init__(self, tensor, hook):
         if not callable(hook):
             raise type_error(f"register_hook: a callable is needed, {hook!r} was given")
-        self._node = node
-        self._entry = lambda node, g: _call_hook(hook, node, g)
+        node = self._node = tensor._node
+        dtype, module = tensor.dtype, array_module(tensor._data)
+        if node.spec is None:
+            self._entry = lambda node, g: _call_hook(hook, g)
+        else:
+            self._entry = lambda node, g: _call_distributed_hook(hook, node.spec, g, dtype, module)
         node.hooks = [*(node.hooks or ()), self._entry]
 
     def remove(self):
@@ -291,16 +295,31 @@ class HookHandle:
         self._node.hooks = left or None
 
 
-def _call_hook(hook, node, g):
+def _call_hook(hook, g):
     shown = g if isinstance(g, Tensor) else wrap_array(g)
-    if node.spec is not None:
-        shown = upper.natural(node, shown)
-    result = hook(shown)
-    if result is None:
-        return g if node.spec is None else shown
-    if not isinstance(result, Tensor) or result.shape != shown.shape or result.is_dist() != shown.is_dist():
-        raise value_error(f"hook: it must return None or a tensor like its argument (shape {shown.shape}), not {result!r}")
-    return result if isinstance(g, Tensor) else result._data
+    result = _checked(hook(shown), shown)
+    return g if result is None else result if isinstance(g, Tensor) else result._data
+
+
+def _call_distributed_hook(hook, spec, g, dtype, module):
+    if spec.mesh.coordinate is None:
+        return g  # a rank outside the mesh takes no part
+    shown = upper.natural(spec, upper.blank(spec, dtype, module) if g is None else g)
+    result = _checked(hook(shown), shown)
+    return g if result is None else upper.from_natural(spec, result)
+
+
+def _checked(result, shown):
+    """What a hook returned, None or a gradient like the one shown to it."""
+    if result is None or (
+        isinstance(result, Tensor)
+        and (result.shape, result.dtype, result.process_mesh) == (shown.shape, shown.dtype, shown.process_mesh)
+    ):
+        return result
+    raise value_error(
+        f"hook: it must return None or a tensor like its argument (shape {shown.shape}, {shown.dtype.name}, "
+        f"{'distributed' if shown.is_dist() else 'local'}), not {result!r}"
+    )
 
 
 def wrap(data, node, spec):

@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..array import array_module
-from ..autograd.tape import Node, NodeOp, upper
+from ..autograd.tape import Node, NodeOp, communicating, upper
 from ..autograd.tensor import Tensor, wrap
 from ..config import state
 from ..placement import Own, Partial, Replicate
@@ -38,14 +38,8 @@ class DistributedOp(NodeOp):
 
 
 def communicating_node(op, edges, saved=None, params=None, spec=None):
-    """A node that may communicate in backward: an open region's fence keeps it.
-
-    All ranks must run it, also one whose local graph does not reach it.
-    """
-    node = Node(op, edges, saved, params, spec)
-    if node.region is not None:
-        node.region.fence().nodes.append(node)
-    return node
+    """A node that all ranks must run, also one whose local graph does not reach it."""
+    return communicating(Node(op, edges, saved, params, spec))
 
 
 def make_spec(mesh, layout):
@@ -67,6 +61,10 @@ def zeros(spec, dtype, module):
     """A zero cotangent for a tensor of this spec, in an array module."""
     shape = spec.local_shape or ()
     return wrap(module.zeros(shape, dtype), None, make_spec(spec.mesh, cotangent_layout(spec.layout)))
+
+
+upper.blank = zeros
+upper.spec_here = lambda spec: spec if spec.layout is None else make_spec(spec.mesh, spec.layout)
 
 
 def distributed(raw, spec):

@@ -15,14 +15,16 @@ from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
 from ..placement import Replicate
 from .agree import same_values
-from .crossing import REPLICATE, SUM, DistributedOp, make_spec, map_local, relabel
+from .between import no_data
+from .crossing import OWN, REPLICATE, SUM, DistributedOp, make_spec, map_local, relabel
 from .shares import share
 from .reshard import add_cotangents, conform, reshard_spec, reshard_to, without_partials
 
 
-def natural(node, g):
-    """A cotangent of a distributed tensor as users see it; may communicate."""
-    spec = node.spec
+def natural(spec, g):
+    """A cotangent of a distributed tensor as users see it; may communicate.  Outside its mesh there is nothing to see."""
+    if spec.mesh.coordinate is None:
+        return g
     g = conform(g, spec)
     for axis, placement in enumerate(spec.placements):
         if placement.kind == "partial":
@@ -56,6 +58,24 @@ def _seen_partial(g, axis, op):
     return relabel(g, placements)
 
 
+def from_natural(spec, g):
+    """The cotangent of a tensor of this spec that users see as `g`: the inverse of `natural`."""
+    for axis, placement in enumerate(spec.placements):
+        if placement.kind != "partial":
+            continue
+        shares = placement.op in ("max", "min")
+        placements = list(g._spec.placements)
+        placements[axis] = SUM if shares else REPLICATE
+        g = reshard_to(g, g._spec.layout.with_placements(tuple(placements)))
+        if shares:
+            placements[axis] = OWN
+            g = relabel(g, placements)
+        elif placement.op == "avg":
+            size = spec.mesh.shape[axis]
+            g = map_local(lambda piece, size=size: piece / size, [g], g._spec.layout)
+    return g
+
+
 class _DistributedLeaf(DistributedOp):
     name = "leaf"
     keeps = True
@@ -63,8 +83,9 @@ class _DistributedLeaf(DistributedOp):
     @staticmethod
     def pull(node, g):
         if state.engine.wanted is None and g is not None:
-            g = natural(node, g)
-            node.grad = g if node.grad is None else add_cotangents(node.grad, g)
+            g = natural(node.spec, g)
+            fresh = node.grad is None or node.spec.mesh.coordinate is None
+            node.grad = g if fresh else add_cotangents(node.grad, g)
         return ()
 
     pull_graph = pull
@@ -74,10 +95,13 @@ def seed(root, given):
     """Where to start backward from a distributed root, and with which cotangent.
 
     For a Partial root backward is that of its reshard to Replicate, and
-    `given` is the cotangent G of that.  Returns (node, cotangent).
+    `given` is the cotangent G of that.  Returns (node, cotangent).  A rank
+    outside the mesh starts without data.
     """
     spec = root._spec
     mesh = spec.mesh
+    if mesh.coordinate is None:
+        return root._node, no_data(spec)
     plain = without_partials(spec.layout)
     if given is None:
         g = wrap(array_module(root._data).ones(root._data.shape, root.dtype), None, make_spec(mesh, plain))
@@ -111,6 +135,8 @@ def _replicated(given, root, mesh):
 
 def zeros_like_gradient(tensor):
     """The gradient of a distributed tensor that nothing reached."""
+    if tensor._spec.mesh.coordinate is None:
+        return no_data(tensor._spec)
     for placement in tensor._spec.placements:
         if placement.kind == "partial" and placement.op not in ("sum", "avg"):
             raise type_error("a Partial max, min or prod tensor that no output depends on has no gradient to show")
@@ -121,5 +147,6 @@ def zeros_like_gradient(tensor):
 
 upper.leaf = _DistributedLeaf()
 upper.natural = natural
+upper.from_natural = from_natural
 upper.seed = seed
 upper.zeros = zeros_like_gradient
