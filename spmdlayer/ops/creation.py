@@ -7,6 +7,7 @@ from ..dtypes import dtype as as_dtype
 from ..errors import type_error
 from .elementwise import where
 from .registry import apply, elementwise
+from .rules import REPLICATE, Rule
 from .shape import as_shape
 
 
@@ -54,14 +55,33 @@ def eye(n_rows, n_cols=None, k=0, dtype=None):
     return _wrapped(np.eye(n_rows, n_cols, k, dtype=_dtype(dtype) or np.float64))
 
 
-# Elementwise operations without gradients, so that the layout follows the operand's.
+# Elementwise operations without gradients, so that the layout follows the operand's, whose values nobody reads.
+
+
+def _like_rule(call):
+    """The pieces are where the operand's are; what is Partial there is on every rank here."""
+    layout = call.layouts[0]
+    placements = tuple(REPLICATE if placement.kind == "partial" else placement for placement in layout.placements)
+    return Rule((layout,), layout.with_placements(placements))
+
+
+def _zeros_like_rule(call):
+    """Zeros are Partial of any reduction too."""
+    same = call.params.get("dtype") in (None, call.dtypes[0])
+    return Rule(call.layouts, call.layouts[0]) if same else _like_rule(call)
+
+
 _full_like, _ = elementwise(
-    "full_like", forward=lambda np, x, fill_value, dtype=None: np.full_like(x, fill_value, dtype=dtype, subok=False)
+    "full_like",
+    forward=lambda np, x, fill_value, dtype=None: np.full_like(x, fill_value, dtype=dtype, subok=False),
+    rule=_like_rule,
 )
 _zeros_like, _ = elementwise(
-    "zeros_like", forward=lambda np, x, dtype=None: np.zeros_like(x, dtype=dtype), linear="unary"
+    "zeros_like", forward=lambda np, x, dtype=None: np.zeros_like(x, dtype=dtype), rule=_zeros_like_rule
 )
-_ones_like, _ = elementwise("ones_like", forward=lambda np, x, dtype=None: np.ones_like(x, dtype=dtype))
+_ones_like, _ = elementwise(
+    "ones_like", forward=lambda np, x, dtype=None: np.ones_like(x, dtype=dtype), rule=_like_rule
+)
 
 
 def zeros_like(x, dtype=None):
@@ -70,12 +90,12 @@ def zeros_like(x, dtype=None):
 
 
 def ones_like(x, dtype=None):
-    """Ones in x's shape, layout and dtype (unless another is given)."""
+    """Ones in x's shape, layout (Replicate where x is Partial) and dtype (unless another is given)."""
     return apply(_ones_like, (asarray(x),), {"dtype": _dtype(dtype)})
 
 
 def full_like(x, fill_value, dtype=None):
-    """One number everywhere in x's shape, layout and dtype (unless another is given)."""
+    """One number everywhere in x's shape, layout (Replicate where x is Partial) and dtype (unless another is given)."""
     if not isinstance(fill_value, (bool, int, float, complex, np.generic)):
         raise type_error(f"full_like: fill_value must be a number, {fill_value!r} was given")
     return apply(_full_like, (asarray(x),), {"fill_value": fill_value, "dtype": _dtype(dtype)})

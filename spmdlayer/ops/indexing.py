@@ -48,10 +48,10 @@ _spread_basic = define("spread", _spread, (lambda g, p, xp: xp.getitem(g, index=
 _gather = define(
     "gather",
     _read,
-    lambda g, rest, p, xp: xp.spread_at(g, *rest, index=p.index, shape=p.shapes[0]),
+    (lambda g, bs, p, xp: xp.spread_at(g, *bs, index=p.index, shape=p.shapes[0]),),
     rule=gather_rule,
 )
-_spread_at = define("spread_at", _spread, lambda g, rest, p, xp: xp.gather(g, *rest, index=p.index))
+_spread_at = define("spread_at", _spread, (lambda g, bs, p, xp: xp.gather(g, *bs, index=p.index),))
 
 
 def getitem(x, index):
@@ -144,12 +144,9 @@ def _last_writes(np, *arrays, index, shape):
     return scratch[place] == order
 
 
-def _write_at_vjp(g, rest, p, i, xp):
-    arrays = rest[1:]
-    if i == 0:
-        return xp.setitem_at(g, 0, *arrays, index=p.index)
-    stayed = xp.last_writes(*arrays, index=p.index, shape=p.shapes[0])
-    return _fit(xp.where(stayed, xp.gather(g, *arrays, index=p.index), 0), p, xp)
+def _written_at_vjp(g, cs, p, xp):
+    stayed = xp.last_writes(*cs, index=p.index, shape=p.shapes[0])
+    return _fit(xp.where(stayed, xp.gather(g, *cs, index=p.index), 0), p, xp)
 
 
 _setitem = define(
@@ -161,7 +158,12 @@ _setitem = define(
     ),
     rule=setitem_rule,
 )
-_setitem_at = define("setitem_at", _write, _write_at_vjp, rule=setitem_rule)
+_setitem_at = define(
+    "setitem_at",
+    _write,
+    (lambda g, cs, p, xp: xp.setitem_at(g, 0, *cs, index=p.index), _written_at_vjp),
+    rule=setitem_rule,
+)
 define("last_writes", _last_writes)
 
 

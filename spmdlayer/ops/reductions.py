@@ -161,7 +161,7 @@ def _extreme_forward(name, identity):
 def _extreme_vjp(g, a, y, p, xp):
     """Ties share equally; where the result is NaN, the NaNs do."""
     mask = ew.attains(a, _keep(y, p, xp))
-    count = xp.sum(mask, axis=p.axis, keepdims=True)
+    count = xp.maximum(xp.sum(mask, axis=p.axis, keepdims=True), 1)  # a rank's piece may be empty
     share = xp.astype(_keep(g, p, xp) / count, g.dtype)
     return xp.where(mask, share, 0)
 
@@ -213,6 +213,10 @@ def _prod_last(a, g, xp):
     A tree of products of two: only multiplications, so it is exact where
     factors are 0, and so are its own derivatives.
     """
+    if a.shape[-1] < 2:
+        # Without other factors the gradient is g.  It counts as depending on a all the same: a rank with a
+        # shorter piece must record what the others record.
+        return xp.where(True, g, a)
     pairs = []
     while a.shape[-1] > 1:
         half = a.shape[-1] // 2
@@ -229,8 +233,6 @@ def _prod_last(a, g, xp):
 
 def _prod_vjp(g, a, p, xp):
     shape, axes = p.shapes[0], p.axis
-    if 0 in shape:
-        return xp.zeros_like(a)
     kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
     order = kept + tuple(axes)
     rows = tuple(shape[axis] for axis in kept)

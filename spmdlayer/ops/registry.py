@@ -9,9 +9,9 @@ A vjp is a function whose argument *names* say what it needs, so that nothing
 else is saved:
 
     g         the cotangent of the result
-    a b c d   the inputs 0 to 3      i    which input is asked for
-    rest      the inputs from 1 on   others   all inputs but the one asked for
-    y         the result
+    a b c d   the inputs 0 to 3      bs cs    the inputs from 1 on, from 2 on
+    y         the result             others   all inputs but the one asked for
+    i         which input is asked for
     p         the parameters (keyword arguments, and p.shapes, p.dtypes of the
               inputs)
     xp        the namespace to compute with
@@ -25,6 +25,7 @@ dL/dx + i dL/dy, so a holomorphic f has the vjp g * conj(f'(z)).
 """
 
 import inspect
+import math
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def namespace_of(value):
 def _adapter(vjp):
     """(xp, g, saved, p, i) -> vjp with the arguments it names, and what it needs saved."""
     names = list(inspect.signature(vjp).parameters)
-    sources = {"g": "g", "p": "p", "xp": "xp", "i": "i", "y": "s[-1]", "rest": "s[1:-1]"}
+    sources = {"g": "g", "p": "p", "xp": "xp", "i": "i", "y": "s[-1]", "bs": "s[1:-1]", "cs": "s[2:-1]"}
     sources["others"] = "(*s[:i], *s[i + 1 : -1])"
     sources.update({letter: f"s[{position}]" for position, letter in enumerate(_INPUTS)})
     unknown = [name for name in names if name not in sources]
@@ -102,11 +103,12 @@ def _adapter(vjp):
     call = ", ".join(sources[name] for name in names)
     function = eval(f"lambda xp, g, s, p, i: f({call})", {"f": vjp})  # noqa: S307: built from checked names
 
+    first = min((begin for name, begin in (("bs", 1), ("cs", 2)) if name in names), default=math.inf)
+    single = {_INPUTS.index(name) for name in names if name in _INPUTS}
+
     def reads(index, position):
         """Whether the vjp of the input at `position` needs the one at `index`."""
-        if index < len(_INPUTS) and _INPUTS[index] in names:
-            return True
-        return ("rest" in names and index > 0) or ("others" in names and index != position)
+        return index in single or index >= first or ("others" in names and index != position)
 
     return function, reads, "y" in names
 
