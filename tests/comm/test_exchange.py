@@ -60,6 +60,19 @@ def test_allgather_into_a_dimension(line, dim, rows, name):
         assert_all(same(got, whole) and got.flags.c_contiguous, f"{got} instead of {whole}")
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("empty", [0, -1])
+def test_allgather_with_an_empty_rank_among_large_ones(line, dim, empty):
+    """All ranks must take the same way, though one has nothing to measure it by."""
+    sizes = [7] * line.size
+    sizes[empty] = 0
+    shape = [30, 30, 400]
+    shape[dim] = sum(sizes)
+    whole = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    mine = np.split(whole, np.cumsum(sizes)[:-1], axis=dim)[line.rank]
+    assert_all(same(line.allgather_into_dim(mine, dim, sizes), whole))
+
+
 @pytest.mark.parametrize("name", DTYPES)
 def test_alltoall_with_empty_blocks(line, name):
     dtype = as_dtype(name)
@@ -126,13 +139,11 @@ def test_any_memory_layout(line, form):
 
 @pytest.mark.mpi(min_size=2)
 def test_results_share_no_memory_with_the_input(line):
+    """But for what a rank has itself, in `alltoall` and as the root of `bcast`."""
     x = np.ones(4)
-    for got in (
-        *line.allgather(x, [(4,)] * line.size),
-        line.allgather_into_dim(x, 0, [4] * line.size),
-        *line.alltoall([x] * line.size, [(4,)] * line.size),
-        line.bcast(x if line.rank == 0 else None, 0, (4,), x.dtype),
-    ):
+    received = line.alltoall([x] * line.size, [(4,)] * line.size)
+    del received[line.rank]
+    for got in (*line.allgather(x, [(4,)] * line.size), line.allgather_into_dim(x, 0, [4] * line.size), *received):
         assert_all(not np.shares_memory(got, x) and got.flags.writeable)
 
 
