@@ -43,8 +43,15 @@ def _as_list(value, argument):
     return values
 
 
+def _is_outside(tensor):
+    """Whether a tensor's mesh does not contain this rank, which then only goes on to where it takes part."""
+    return tensor._spec is not None and tensor._spec.mesh.coordinate is None
+
+
 def _seed(root, given, create_graph):
     """The node to start from and its cotangent."""
+    if _is_outside(root):
+        return root._node, upper.no_data(root._spec)
     if root._node is None:
         raise value_error("backward: this tensor does not require grad, so there is nothing to differentiate")
     if root._node.region is not None and not sees(state.region, root._node.region):
@@ -83,7 +90,8 @@ def _start(engine, roots, grad_outputs):
         raise value_error(f"grad_outputs: {len(grad_outputs)} were given for {len(roots)} roots")
     seeds = [_seed(root, given, engine.create_graph) for root, given in zip(roots, grad_outputs)]
     for node, seed in seeds:
-        engine.add(node, seed)
+        if node is not None:
+            engine.add(node, seed)
 
 
 def backward(tensors, grad_outputs=None, retain_graph=False, create_graph=False):
@@ -94,7 +102,8 @@ def backward(tensors, grad_outputs=None, retain_graph=False, create_graph=False)
     tensors : Tensor or list of Tensors
         The roots.  A distributed root is one loss, and all ranks of its mesh
         call this.  Where ranks call it on local scalars of their own, the
-        loss is their sum.
+        loss is their sum.  A rank outside a root's mesh calls this too, where
+        other tensors of the program are on meshes that it belongs to.
     grad_outputs : optional, one entry per root
         Cotangents: of a distributed root the *global* cotangent (distributed,
         or a NumPy array equal on all ranks).  Needed unless a root has one element.
@@ -129,12 +138,12 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     roots = _as_list(outputs, "outputs")
     wanted = _as_list(inputs, "inputs")
     for position, tensor in enumerate(wanted):
-        if tensor._node is None:
+        if tensor._node is None and not _is_outside(tensor):
             raise value_error(f"inputs[{position}] does not require grad")
     engine = Engine(
         create_graph=create_graph,
         retain_graph=create_graph if retain_graph is None else retain_graph,
-        wanted={tensor._node for tensor in wanted},
+        wanted={tensor._node for tensor in wanted if tensor._node is not None},
     )
     _start(engine, roots, grad_outputs)
     engine.run()
@@ -144,6 +153,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
 
 def _captured(engine, tensor):
     node = tensor._node
+    if _is_outside(tensor):
+        return upper.no_data(tensor._spec)
     g = engine.captured.get(node)
     if tensor._spec is not None:
         if node not in engine.captured:

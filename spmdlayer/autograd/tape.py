@@ -107,13 +107,15 @@ class _Upper:
     seed(root, grad_outputs) : the node and cotangent to start a distributed root with
     natural(spec, g) : a cotangent as users see it
     from_natural(spec, g) : the cotangent that users see as `g`
+    no_data(spec) : a cotangent on a rank outside the mesh
     blank(spec, dtype, module) : a cotangent of zeros
     spec_here(spec) : the same layout for a tensor made now
     zeros(tensor) : the gradient of a tensor that nothing reached
     leave_backward(g, here, there) : a local gradient that leaves the backward of a region, under create_graph
     """
 
-    leaf = conform = add = seed = natural = from_natural = blank = spec_here = zeros = leave_backward = None
+    leaf = conform = add = seed = natural = from_natural = None
+    no_data = blank = spec_here = zeros = leave_backward = None
 
 
 upper = _Upper()
@@ -165,7 +167,7 @@ class Engine:
         self.pending = {}
         self.entered = {}  # regions whose outputs have been popped, with the fence of their backward (create_graph)
         # Nothing below the oldest wanted node can contribute to it.
-        self.last = max((node.order for node in wanted), default=None) if wanted is not None else None
+        self.last = max((node.order for node in wanted), default=0) if wanted is not None else None
 
     def add(self, node, cotangent):
         """Give `node` a cotangent (None: only make it run, with zeros)."""

@@ -7,6 +7,7 @@ from ..autograd.backward import no_grad
 from ..autograd.tensor import Tensor, as_raw, check_not_in_region, install, wrap
 from ..comm import channel
 from ..config import state
+from ..dtypes import dtype as as_dtype
 from ..dtypes import is_inexact
 from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
@@ -16,7 +17,7 @@ from ..redistribute.crossing import FROM_LOCAL, communicating_node, from_local, 
 from ..redistribute.reshard import check_target, reshard_spec
 from ..runtime import get_world_size, mpi
 from .attrs import gradient_layout, layout_of, placement_list
-from .placeholder import placeholder
+from .placeholder import known_placeholder, placeholder
 from .record import exchange_record, row_of
 from .verify import Sites, check_outputs
 
@@ -39,6 +40,14 @@ def check_distributed(x, function, argument="x"):
     if (made is None) != (here is None):
         where = f"from outside {here.label}; pass it as an input" if here is not None else "made inside a region that has ended"
         raise runtime_error(f"{function}: {argument} is a distributed tensor {where}")
+
+
+def _check_inside(x, function):
+    if x._spec.mesh.coordinate is None:
+        raise value_error(
+            f"{function}: this rank is outside the tensor's mesh, {x._spec.mesh!r}, and has no piece of it; reshard the "
+            "tensor to a mesh with this rank"
+        )
 
 
 def dtensor_from_local(local, mesh, placements, shape=None):
@@ -71,7 +80,7 @@ def dtensor_from_local(local, mesh, placements, shape=None):
         raise type_error("dtensor_from_local: local is a distributed tensor already; reshard changes its placements")
     tensor = local if isinstance(local, Tensor) else wrap(as_raw(local, "local"), None, None)
     if mesh.coordinate is None:
-        return placeholder(mesh, placements)
+        return placeholder(mesh, placements, recorded=tensor._node is not None)
     if shape is not None:
         layout, wanted = _of_shape(tensor, mesh, placements, shape), tensor._node is not None
     else:
@@ -128,8 +137,7 @@ def dtensor_to_local(x, mesh=None, grad_placements=None):
         check_mesh(mesh)
         if mesh != x._spec.mesh:
             raise value_error(f"dtensor_to_local: mesh {mesh!r} is not the tensor's, {x._spec.mesh!r}; reshard it first")
-    if x._spec.mesh.coordinate is None:
-        raise value_error("dtensor_to_local: this rank is outside the tensor's mesh and has no piece of it")
+    _check_inside(x, "dtensor_to_local")
     entry = None if grad_placements is None else (None, placement_list(grad_placements, "grad_placements"))
     layout = gradient_layout(entry, x._spec, "dtensor_to_local: grad_placements", x._node is not None)
     return to_local(x, layout)
@@ -150,32 +158,30 @@ def shard_tensor(data, mesh, placements, dtype=None, requires_grad=False):
     Tensor that requires grad gets the whole gradient on every rank.
     """
     check_mesh(mesh)
+    if isinstance(data, Tensor) and dtype is not None and data.dtype != as_dtype(dtype):
+        data = data.astype(dtype)
     if isinstance(data, Tensor) and data._spec is not None:
-        check_distributed(data, "shard_tensor", "data")
-        placements = normalise(placements, mesh.ndim, len(data.shape), mesh.dim_names)
-        result = reshard_spec(data, mesh, placements)
+        result = reshard(data, mesh, placements)
     else:
         result = _shard_local(data, mesh, placements, dtype)
     if requires_grad:
-        if not result.is_leaf:
+        if result._node is not None:
             raise value_error("shard_tensor: requires_grad=True of data that is on the tape already; detach() it first")
+        result = result.detach()  # where nothing had to be done it is the tensor that was given
         result.requires_grad = True
     return result
 
 
 def _shard_local(data, mesh, placements, dtype):
     raw = as_raw(data, "data", dtype)
-    placements = normalise(placements, mesh.ndim, raw.ndim, mesh.dim_names)
-    if mesh.coordinate is None:
-        return placeholder(mesh, placements)
-    layout = Layout(mesh.shape, placements, raw.shape)
+    layout = Layout(mesh.shape, normalise(placements, mesh.ndim, raw.ndim, mesh.dim_names), raw.shape)
     check_target(raw.dtype, layout)
+    if mesh.coordinate is None:
+        return known_placeholder(mesh, layout, raw.dtype)
     whole = Layout(mesh.shape, (Replicate(),) * mesh.ndim, raw.shape)
-    local = data if isinstance(data, Tensor) and data.dtype == raw.dtype else wrap(raw, None, None)
-    node = local._node if state.grad_enabled else None
-    if node is not None:
-        return reshard_spec(from_local(local, make_spec(mesh, whole)), mesh, placements)
-    piece = reshard_spec(wrap(raw, None, make_spec(mesh, whole)), mesh, placements)
+    if isinstance(data, Tensor) and data._node is not None and state.grad_enabled:
+        return reshard_spec(from_local(data, make_spec(mesh, whole)), mesh, layout.placements)
+    piece = reshard_spec(wrap(raw, None, make_spec(mesh, whole)), mesh, layout.placements)
     return wrap(piece._data.copy(), None, piece._spec)
 
 
@@ -186,6 +192,7 @@ def unshard_dtensor(x):
     gradient of the whole, equal on all ranks (Replicate).
     """
     check_distributed(x, "unshard_dtensor")
+    _check_inside(x, "unshard_dtensor")
     mesh = x._spec.mesh
     return to_local(reshard_spec(x, mesh, (Replicate(),) * mesh.ndim))
 
@@ -264,8 +271,7 @@ def _is_elsewhere(value):
 def _to_global(self):
     check_not_in_region("the value")
     mesh = self._spec.mesh
-    if mesh.coordinate is None:
-        raise value_error("the value of a distributed tensor: this rank is outside its mesh; reshard it to a mesh with this rank")
+    _check_inside(self, "the value of a distributed tensor")
     with no_grad():
         whole = reshard_spec(self, mesh, (Replicate(),) * mesh.ndim)
     return np.array(whole._data)

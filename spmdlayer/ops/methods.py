@@ -29,6 +29,9 @@ def _in_place(function, symbol):
     def method(self, other):
         indexing.check_writable(self, f"x {symbol} y")
         result = function(self, other)
+        if self._spec is not None and self._spec.layout is None:
+            indexing.rebind(self, result)  # outside the mesh: nothing is known of it
+            return self
         if result.shape != self.shape:
             raise value_error(f"x {symbol} y: the result has shape {result.shape}, x keeps its shape {self.shape}")
         if result.is_dist() != self.is_dist():
