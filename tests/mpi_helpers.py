@@ -99,14 +99,14 @@ def clean_environment(**variables):
     return kept | _OPEN_MPI | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | variables
 
 
-def launch(n, code, timeout=60, **variables):
+def launch(n, code, timeout=50, **variables):
     """Run a script on n ranks in a job of its own.
 
     Parameters
     ----------
     n : int, ranks; 0: without a launcher
     code : str, the script, or a list of arguments for Python
-    timeout : seconds after which the job is ended
+    timeout : seconds after which the job is ended; below pytest's faulthandler_timeout, which would end the whole run
     variables : environment variables to set
 
     Returns

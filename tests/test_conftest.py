@@ -33,7 +33,7 @@ def run(tmp_path):
     def start(second, before=""):
         (tmp_path / "test_it.py").write_text(before + TESTS.format(second=second))
         arguments = ["-m", "pytest", "-p", "no:cacheprovider", "--color=no", "--with-mpi", str(tmp_path)]
-        return launch(3, arguments, timeout=60)
+        return launch(3, arguments)
 
     return start
 
@@ -52,7 +52,7 @@ def test_one_rank_fails(run, wait):
     assert job.status not in (0, None), job
     assert "[rank 1] E   AssertionError: bad news" in job.stderr.replace("E       ", "E   ")
     assert "[rank 0] FAILED" not in job.stderr
-    assert job.seconds < 30
+    assert job.seconds < 60
 
 
 def test_two_ranks_fail_and_both_are_heard(run):
@@ -72,4 +72,4 @@ def test_a_file_that_one_rank_cannot_import(run):
     job = run("pass", before="from mpi4py import MPI\nif MPI.COMM_WORLD.rank == 2: raise ImportError('bad news')\n")
     assert job.status not in (0, None), job
     assert "bad news" in job.stderr
-    assert job.seconds < 30
+    assert job.seconds < 60

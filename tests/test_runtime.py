@@ -34,7 +34,7 @@ FAILURES = {
 @pytest.mark.parametrize("failure", FAILURES)
 def test_one_failing_rank_ends_the_job(failure):
     fails, status, words = FAILURES[failure]
-    job = launch(2, FAILING.format(fails=fails), timeout=40)
+    job = launch(2, FAILING.format(fails=fails))
     assert job.status == status, job
     assert words in job.stderr
     if words:
@@ -43,7 +43,7 @@ def test_one_failing_rank_ends_the_job(failure):
 
 
 def test_a_traceback_is_printed_once_and_names_the_line():
-    job = launch(3, FAILING.format(fails="raise ValueError('bad news')"), timeout=40)
+    job = launch(3, FAILING.format(fails="raise ValueError('bad news')"))
     assert job.stderr.count("Traceback") == 1
     assert job.stderr.count("ValueError: bad news") == 1
     assert "[rank 1] Traceback" in job.stderr
@@ -66,14 +66,14 @@ def test_what_is_no_failure_ends_well(ends):
         barrier()
         print("here", flush=True)
         """)
-    job = launch(2, code + ends, timeout=40)
+    job = launch(2, code + ends)
     assert job.status == 0, job
     assert job.stdout.count("here") == 2
 
 
 def test_a_users_excepthook_is_kept():
     hook = "sys.excepthook = lambda *what: print('the hook:', what[1], file=sys.stderr)\n"
-    job = launch(2, "import sys\n" + hook + FAILING.format(fails="raise ValueError('bad news')"), timeout=40)
+    job = launch(2, "import sys\n" + hook + FAILING.format(fails="raise ValueError('bad news')"))
     assert job.status == 1
     assert "the hook: bad news" in job.stderr
 
@@ -90,25 +90,25 @@ def test_a_failing_child_process_does_not_end_the_job():
         barrier()
         print("here", flush=True)
         """)
-    job = launch(2, code, timeout=40)
+    job = launch(2, code)
     assert job.status == 0, job
     assert job.stdout.count("here") == 2
 
 
 def test_import_starts_no_mpi():
     code = "import sys, spmdlayer; assert 'mpi4py.MPI' not in sys.modules; spmdlayer.get_rank(); sys.modules['mpi4py.MPI']"
-    job = launch(0, code, timeout=40)
+    job = launch(0, code)
     assert job.status == 0, job
 
 
 def test_the_first_mesh_starts_mpi():
     code = "import sys, spmdlayer; spmdlayer.init_mesh((1,)); assert sys.modules['mpi4py.MPI'].Is_initialized()"
-    assert launch(0, code, timeout=40).status == 0
+    assert launch(0, code).status == 0
 
 
 def test_after_the_end_of_mpi_it_says_so():
     code = "from mpi4py import MPI; MPI.Finalize(); import spmdlayer; spmdlayer.get_rank()"
-    job = launch(0, code, timeout=40)
+    job = launch(0, code)
     assert job.status == 1
     assert "finalised" in job.stderr
 
@@ -126,8 +126,8 @@ def test_the_allocator_is_left_alone_when_asked():
         held = resident() - before
         print(held > 32 << 20)
         """)
-    assert launch(0, code, timeout=40, SPMDLAYER_MALLOC="0").stdout.strip() == "True"
-    assert launch(0, code, timeout=40).stdout.strip() == "False"
+    assert launch(0, code, SPMDLAYER_MALLOC="0").stdout.strip() == "True"
+    assert launch(0, code).stdout.strip() == "False"
 
 
 def test_uneven_ends_of_programs_are_waited_for():
@@ -142,7 +142,7 @@ def test_uneven_ends_of_programs_are_waited_for():
             time.sleep(3)
             print("done", flush=True)
         """)
-    job = launch(3, code, timeout=60)
+    job = launch(3, code)
     assert (job.status, job.stdout.split()) == (0, ["done"])
 
 
