@@ -16,6 +16,10 @@ import traceback
 
 from .errors import runtime_error, set_rank
 
+# Open MPI mixes up a message of the user that waits on a communicator with what it sends itself to make another from
+# it, where both have one tag.  Its default, 0, is what most users have.
+_TAG = 29998
+
 _module = None
 _home_key = None
 _process = None
@@ -131,7 +135,7 @@ def subgroup(comm, ranks):
     if found is None:
         parent = comm.Get_group()
         group = parent.Incl(ranks)
-        found = subgroups[ranks] = comm.Create_group(group)
+        found = subgroups[ranks] = comm.Create_group(group, _TAG)
         group.Free()
         parent.Free()
     return found

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a launcher tells its ranks; a launcher inside another's rank would believe it.
-_OF_LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "PMI2_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "MPIEXEC_", "MPIR_", "SLURM_")
+_OF_LAUNCHERS = ("OMPI_", "PMI", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "MPIEXEC_", "MPIR_", "SLURM_")
 _OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

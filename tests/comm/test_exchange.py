@@ -23,7 +23,7 @@ def as_dtype(name):
     return np.dtype(pytest.importorskip("ml_dtypes").bfloat16 if name == "bfloat16" else name)
 
 
-def piece(rank, shape, dtype=np.dtype(float)):
+def piece(rank, shape, dtype="float64"):
     """An array that says which rank it is from; small integers, exact in every dtype."""
     return np.asarray((np.arange(np.prod(shape, dtype=int)) % 9 + rank).reshape(shape)).astype(dtype)
 
