@@ -46,6 +46,8 @@ def _entry(item):
 
 def _span(item, extent):
     start, stop, step = item.indices(extent)
+    if start < 0:  # a negative step from before the beginning reads nothing
+        return Span(0, 0, 1)
     return Span(start, None if stop < 0 else stop, step)
 
 

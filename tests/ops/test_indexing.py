@@ -74,6 +74,11 @@ def test_tensors_as_indices():
     np.testing.assert_array_equal(x[tensor(0) : tensor(1)].numpy(), ARRAY[0:1])
 
 
+def test_steps_back_from_before_the_beginning_read_nothing():
+    for index in (slice(-6, None, -1), slice(-9, -8, -2), slice(None, None, -1), slice(-5, None, -1)):
+        np.testing.assert_array_equal(tensor(np.arange(5.0))[index], np.arange(5.0)[index])
+
+
 def test_forms_are_hashable_and_complete():
     form, arrays = index_form.index_form((..., None, -1, slice(None, None, -2)), (2, 3, 4))
     assert form == ((0, 2, 1), None, 2, (3, None, -2))
