@@ -97,7 +97,12 @@ def _call(channel, x, out, how):
             part = slice(k, k + exchange.CHUNK)
             channel.mpi.Allreduce(x[part], flat[part], operation)
     if how.mean:
-        out /= channel.size
+        _divide(out, channel.size)
+
+
+@_quiet
+def _divide(out, ranks):
+    out /= ranks
 
 
 @_quiet
@@ -170,7 +175,7 @@ def reduce_scatter(channel, blocks, op):
         packed = np.concatenate([contiguous(block).reshape(-1) for block in blocks])
         channel.mpi.Reduce_scatter(packed, out, [block.size for block in blocks], channel.operations[how.operation])
         if how.mean:
-            out /= channel.size
+            _divide(out, channel.size)
     else:
         _reduce_blocks(channel, blocks, out.reshape(-1), how)
     return out
