@@ -21,7 +21,12 @@ def contiguous(x):
     if type(x) is np.ndarray and x.flags.c_contiguous and x.dtype.isnative:
         return x
     x = np.asarray(x)
-    return np.asarray(x, x.dtype.newbyteorder("="), order="C")
+    return np.asarray(x, native(x.dtype), order="C")
+
+
+def native(dtype):
+    """A dtype in this machine's byte order."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def wire(x):
@@ -31,21 +36,26 @@ def wire(x):
 
 
 def sendrecv(comm, send, dest, receive, source):
-    """Send a flat array to one rank and receive one from another; an empty one is not sent."""
+    """Send an array in C order to one rank and receive one from another; an empty one is not sent."""
     send, receive = wire(send), wire(receive)
-    outgoing, incoming = send.size, receive.size
-    if 0 < outgoing <= CHUNK and 0 < incoming <= CHUNK:
+    if 0 < send.size <= CHUNK and 0 < receive.size <= CHUNK:
         comm.Sendrecv(send, dest, TAG, receive, source, TAG)
         return
     for request in _pieces(comm.Irecv, receive, source) + _pieces(comm.Isend, send, dest):
         request.Wait()
 
 
-def gather_flat(channel, mine, everything, counts):
-    """Every rank's flat array, one behind the other, into a flat array; `counts` are their sizes."""
+def _pieces(start, array, peer):
+    """The requests that `start` makes of an array in C order, one a message."""
+    flat = array.reshape(-1)
+    return [start(flat[k : k + CHUNK], peer, TAG) for k in range(0, flat.size, CHUNK)]
+
+
+def _gather(channel, mine, everything, counts):
+    """Every rank's array, one behind the other, into an array; `counts` are their sizes.  All in C order."""
     if everything.size > CHUNK:
-        start = sum(counts[: channel.rank])
-        everything[start : start + mine.size] = mine
+        start, everything = sum(counts[: channel.rank]), everything.reshape(-1)
+        everything[start : start + mine.size] = mine.reshape(-1)
         gather_in_place(channel, everything, counts)
     elif counts.count(counts[0]) == channel.size:
         channel.mpi.Allgather(wire(mine), wire(everything))
@@ -54,7 +64,7 @@ def gather_flat(channel, mine, everything, counts):
 
 
 def gather_in_place(channel, everything, counts):
-    """The same where this rank's part is in its place; always between pairs of ranks."""
+    """Every rank's part of a flat array, of which this rank's is in its place; always between pairs of ranks."""
     comm, rank, size = channel.mpi, channel.rank, channel.size
     bounds = list(itertools.accumulate(counts, initial=0))
     parts = [everything[start:stop] for start, stop in itertools.pairwise(bounds)]
@@ -68,7 +78,7 @@ def allgather(channel, x, shapes):
     counts = [math.prod(shape) for shape in shapes]
     everything = np.empty(sum(counts), x.dtype)
     if everything.size:
-        gather_flat(channel, x.reshape(-1), everything, counts)
+        _gather(channel, x, everything, counts)
     arrays, start = [], 0
     for shape, count in zip(shapes, counts):
         arrays.append(everything[start : start + count].reshape(shape))
@@ -83,7 +93,7 @@ def allgather_into_dim(channel, x, dim, sizes):
     if rows == 1:
         out = np.empty((*before, total, *after), x.dtype)
         if out.size:
-            gather_flat(channel, x.reshape(-1), out.reshape(-1), [size * row for size in sizes])
+            _gather(channel, x, out, [size * row for size in sizes])
         return out
     if rows * total * row * x.itemsize >= PAIRWISE:
         return alltoall_into_dim(channel, [x] * channel.size, dim, sizes)
@@ -105,19 +115,21 @@ def alltoall_into_dim(channel, blocks, dim, sizes):
     What lies in one piece in the result is received there, the rest copied
     once; this rank's own block does not pass through MPI.
     """
-    own = blocks[channel.rank]
+    rank, own = channel.rank, blocks[channel.rank]
+    dtype = native(own.dtype)
     before, after = own.shape[:dim], own.shape[dim + 1 :]
-    out = np.empty((*before, sum(sizes), *after), own.dtype.newbyteorder("="))
-    places, stop = [], 0
-    for size in sizes:
-        start, stop = stop, stop + size
-        places.append(out[(slice(None),) * dim + (slice(start, stop),)])
-    received = [place if place.flags.c_contiguous else np.empty(place.shape, out.dtype) for place in places]
+    out = np.empty((*before, sum(sizes), *after), dtype)
+    index = (slice(None),) * dim
+    bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+    places = [out[(*index, slice(start, stop))] for start, stop in bounds]
+    whole = math.prod(before) == 1
+    received = list(places) if whole else [np.empty((*before, size, *after), dtype) for size in sizes]
     _trade(channel, blocks, received)
-    received[channel.rank] = own
-    for place, part in zip(places, received):
-        if part is not place:
-            place[...] = part
+    places[rank][...] = own
+    if not whole:
+        for peer, (place, part) in enumerate(zip(places, received)):
+            if peer != rank:
+                place[...] = part
     return out
 
 
@@ -126,28 +138,24 @@ def _trade(channel, blocks, received):
     comm, rank, size = channel.mpi, channel.rank, channel.size
     if size == 2:
         other = 1 - rank
-        sendrecv(comm, contiguous(blocks[other]).reshape(-1), other, received[other].reshape(-1), other)
+        sendrecv(comm, contiguous(blocks[other]), other, received[other], other)
         return
     peers = [(rank + step) % size for step in range(1, size)]
     # The packed blocks are kept until they have been sent.
-    sent = {peer: wire(contiguous(blocks[peer]).reshape(-1)) for peer in peers}
+    sent = {peer: contiguous(blocks[peer]) for peer in peers}
     requests = []
     for peer in reversed(peers):
-        requests += _pieces(comm.Irecv, wire(received[peer].reshape(-1)), peer)
+        requests += _pieces(comm.Irecv, wire(received[peer]), peer)
     for peer in peers:
-        requests += _pieces(comm.Isend, sent[peer], peer)
+        requests += _pieces(comm.Isend, wire(sent[peer]), peer)
     for request in requests:
         request.Wait()
-
-
-def _pieces(start, flat, peer):
-    return [start(flat[k : k + CHUNK], peer, TAG) for k in range(0, flat.size, CHUNK)]
 
 
 def bcast(channel, x, root, shape, dtype):
     """The root's array on every rank."""
     out = x if channel.rank == root else np.empty(shape, dtype)
-    flat = wire(out.reshape(-1))
+    flat = wire(out).reshape(-1)
     for k in range(0, flat.size, CHUNK):
         channel.mpi.Bcast(flat[k : k + CHUNK], root)
     return out

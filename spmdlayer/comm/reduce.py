@@ -15,7 +15,7 @@ import numpy as np
 from ..dtypes import check_reducible, is_half
 from ..errors import value_error
 from . import exchange
-from .exchange import contiguous, gather_in_place, sendrecv, wire
+from .exchange import contiguous, gather_in_place, native, sendrecv, wire
 
 # From so many bytes on two ranks swap their arrays and reduce them, rather than call Allreduce.
 SWAP = 16 << 10
@@ -102,26 +102,24 @@ def _call(channel, x, out, how):
 
 @_quiet
 def _divide(out, ranks):
-    out /= ranks
+    np.divide(out, ranks, out=out)
 
 
 @_quiet
 def _swap(channel, x, out, how):
     """Two ranks send each other everything and reduce it, in the order of ranks."""
-    mine, theirs, other = x.reshape(-1), out.reshape(-1), 1 - channel.rank
-    sendrecv(channel.mpi, mine, other, theirs, other)
-    first, second = (mine, theirs) if other else (theirs, mine)
-    if how.half:
-        first, second = first.astype(np.float32), second.astype(np.float32)
-        _finish(how.ufunc(first, second, out=first), theirs, how, 2)
-    else:
-        _finish(how.ufunc(first, second, out=theirs), theirs, how, 2)
+    other = 1 - channel.rank
+    sendrecv(channel.mpi, x, other, out, other)
+    first, second = (x, out) if other else (out, x)
+    total = np.empty(out.shape, np.float32) if how.half else out
+    how.ufunc(first, second, out=total, dtype=how.accumulator)
+    _finish(total, out, how, 2)
 
 
 def _finish(total, out, how, ranks):
     """Put a reduction from the accumulator into its place, for a mean divided."""
     if how.mean:
-        total /= ranks
+        np.divide(total, ranks, out=total)
     if total is not out:
         out[...] = total
 
@@ -129,13 +127,14 @@ def _finish(total, out, how, ranks):
 @_quiet
 def _reduce_everything(channel, x, out, how):
     """Every rank gets all and reduces all."""
-    mine = x.reshape(-1)
-    everything = np.empty((channel.size, mine.size), mine.dtype)
-    if mine.size:
-        channel.mpi.Allgather(wire(mine), wire(everything))
+    everything = np.empty((channel.size, *x.shape), x.dtype)
+    if x.size:
+        channel.mpi.Allgather(wire(x), wire(everything))
     if how.half:
         everything = everything.astype(np.float32)
-    _finish(how.ufunc.reduce(everything, axis=0, dtype=how.accumulator), out.reshape(-1), how, channel.size)
+    total = np.empty(out.shape, np.float32) if how.half else out
+    how.ufunc.reduce(everything, axis=0, dtype=how.accumulator, out=total)
+    _finish(total, out, how, channel.size)
 
 
 def _reduce_slices(channel, x, out, how):
@@ -149,14 +148,14 @@ def _reduce_slices(channel, x, out, how):
 
 @_quiet
 def _reduce_blocks(channel, blocks, out, how):
-    """This rank's flat block reduced over all ranks into a flat array, one other rank after the other."""
+    """This rank's block reduced over all ranks into an array in C order, one other rank after the other."""
     comm, rank, size = channel.mpi, channel.rank, channel.size
-    total = contiguous(blocks[rank]).reshape(-1)
-    target = np.empty(out.size, np.float32) if how.half else out
+    total = blocks[rank]
+    target = np.empty(out.shape, np.float32) if how.half else out
     received = out  # the first time; then it holds the sum
     for step in range(1, size):
         dest, source = (rank + step) % size, (rank - step) % size
-        sendrecv(comm, contiguous(blocks[dest]).reshape(-1), dest, received, source)
+        sendrecv(comm, contiguous(blocks[dest]), dest, received, source)
         total = how.ufunc(total, received, out=target, dtype=how.accumulator)
         if step == 1 and size > 2 and not how.half:
             received = np.empty_like(out)
@@ -165,17 +164,16 @@ def _reduce_blocks(channel, blocks, out, how):
 
 def reduce_scatter(channel, blocks, op):
     """This rank's block reduced over all ranks."""
-    own = contiguous(blocks[channel.rank])
-    how = way(own.dtype, op)
-    if channel.size == 1:
-        return own
-    out = np.empty(own.shape, own.dtype)
-    small = sum(block.nbytes for block in blocks) < SWAP
-    if channel.size > 2 and how.operation is not None and small:
+    own, size = blocks[channel.rank], channel.size
+    how = way(native(own.dtype), op)
+    if size == 1:
+        return contiguous(own)
+    out = np.empty(own.shape, native(own.dtype))
+    if size > 2 and how.operation is not None and sum(block.nbytes for block in blocks) < SWAP:
         packed = np.concatenate([contiguous(block).reshape(-1) for block in blocks])
         channel.mpi.Reduce_scatter(packed, out, [block.size for block in blocks], channel.operations[how.operation])
         if how.mean:
-            _divide(out, channel.size)
+            _divide(out, size)
     else:
-        _reduce_blocks(channel, blocks, out.reshape(-1), how)
+        _reduce_blocks(channel, blocks, out, how)
     return out
