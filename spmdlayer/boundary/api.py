@@ -1,5 +1,7 @@
 """The crossing as functions: from local arrays to distributed tensors and back."""
 
+import sys
+
 import numpy as np
 
 from ..array import array_module
@@ -71,8 +73,9 @@ def dtensor_from_local(local, mesh, placements, shape=None):
     Collective over the mesh (one small record), unless `shape` is given.  A
     rank outside the mesh gets a placeholder.
 
-    Raises ValueError, on every rank, where pieces disagree, and now and then
-    (see `config`) where values declared Replicate differ.
+    Raises ValueError, on every rank, where pieces disagree, and where values
+    declared Replicate differ, which is checked now and then (see `config`) at
+    each place that calls this.
     """
     check_mesh(mesh)
     placements = normalise(placements, mesh.ndim, None, mesh.dim_names)
@@ -84,7 +87,8 @@ def dtensor_from_local(local, mesh, placements, shape=None):
     if shape is not None:
         layout, wanted = _of_shape(tensor, mesh, placements, shape), tensor._node is not None
     else:
-        layout, wanted = _agreed_layout(tensor, mesh, placements)
+        caller = sys._getframe(1)
+        layout, wanted = _agreed_layout(tensor, mesh, placements, (caller.f_code.co_filename, caller.f_lineno))
     check_target(tensor.dtype, layout)
     spec = make_spec(mesh, layout)
     node = None
@@ -107,13 +111,18 @@ def _of_shape(tensor, mesh, placements, shape):
     return layout
 
 
-def _agreed_layout(tensor, mesh, placements):
+def _agreed_layout(tensor, mesh, placements, place):
+    """The layout, and whether any rank's piece requires grad.
+
+    Calls are counted by their place in the user's code.  Ranks may be at
+    different places: values are compared where all of them ask for it.
+    """
     label = "dtensor_from_local"
-    site = _sites.of(mesh, placements)
+    site = _sites.of(mesh, (placements, place))
     compare = any(p.kind == "replicate" for p in placements) and site.begin_call()
-    tables = exchange_record(channel(mesh, None), "", [row_of(tensor, compare)], label, compare)
+    tables = exchange_record(channel(mesh, None), "", [row_of(tensor, compare)], label)
     layout = layout_of(mesh, placements, [rows[0].shape for rows in tables], f"{label}: placements")
-    if compare:
+    if all(rows[0].fingerprint for rows in tables):
         check_outputs(site, tables, [tensor], [layout], mesh, "placements")
     return layout, any(rows[0].requires_grad for rows in tables)
 

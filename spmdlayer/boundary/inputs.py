@@ -72,9 +72,11 @@ def for_each_leaf(declared, arguments, label, name):
     """The entry of each leaf of the positional arguments.
 
     One is declared for each argument (and holds for all its leaves), or one
-    for each leaf.
+    for each leaf; None stands for None for each.
     """
     counts = leaves_each(arguments)
+    if declared is None:
+        return [None] * sum(counts)
     if len(declared) == len(arguments):
         return [entry for entry, count in zip(declared, counts) for _ in range(count)]
     if len(declared) == sum(counts):
@@ -163,11 +165,11 @@ def crossings_of(leaves, entries, auto, label, name):
         if auto:
             found.append(Crossing(name, spec, auto_layout(spec.layout), False))
             continue
-        positional = position < len(entries)
-        called = f"{name}[{position}]" if positional else f"{name} (None: that of a keyword argument)"
-        layout = gradient_layout(
-            entries[position] if positional else None, spec, f"{label}: {called}", leaf._node is not None
-        )
+        called, entry = f"{name} (None for a keyword argument: its own)", None
+        if position < len(entries):
+            entry = entries[position]
+            called = f"{name}[{position}]" if entry is not None else f"{name}[{position}] (None: the input's own)"
+        layout = gradient_layout(entry, spec, f"{label}: {called}", leaf._node is not None)
         found.append(Crossing(called, spec, layout, True))
     return found
 

@@ -65,7 +65,7 @@ class Boundary:
         inputs.check_inputs(self.label, leaves, captures)
         mesh = self._region_mesh(leaves, captures)
         declared = self._out_placements(mesh)
-        entries = () if self.grads is None or self.auto else self._for_each_leaf(self.grads, args, 1)
+        entries = () if self.auto else self._for_each_leaf(self.grads, args, 1)
         if self.ins is not None:
             wanted = self._for_each_leaf(self.ins, args, 2)
             leaves = inputs.as_declared(leaves, wanted, mesh, self.label, self.names[2], self.reshard_inputs)

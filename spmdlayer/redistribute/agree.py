@@ -18,25 +18,31 @@ def fingerprint(array):
 
 
 def spread(array, line):
-    """The largest difference between any two ranks' values, and the largest magnitude.
+    """The largest difference between any two ranks' values, and the largest finite magnitude.
 
-    NaN equals NaN.  `array` has the same shape and dtype on every rank of the
-    Channel `line`; two reductions.
+    NaN equals NaN, an infinity itself; otherwise they differ by infinity.
+    `array` has the same shape and dtype on every rank of the Channel `line`;
+    a few reductions.
     """
     host = to_numpy(array)
+    if not is_inexact(host.dtype):
+        high, low = line.allreduce(host, "max"), line.allreduce(host, "min")
+        apart = [int(h) - int(k) for h, k in zip(high[high != low].flat, low[high != low].flat)]
+        return float(max(apart, default=0)), 0.0
     if host.dtype.kind == "c":
         host = np.stack([host.real, host.imag])
     wide = host.astype(np.longdouble if host.dtype.itemsize > 8 else np.float64)
     nan = np.isnan(wide)
-    filled = np.where(nan, 0, wide)
     nans = line.allreduce(nan.astype(np.float64), "sum")
     if ((nans > 0) & (nans < line.size)).any():
-        return np.inf, np.inf
+        return np.inf, 0.0
+    filled = np.where(nan, 0, wide)
+    high, low = line.allreduce(filled, "max"), line.allreduce(filled, "min")
     with np.errstate(invalid="ignore"):
-        high, low = line.allreduce(filled, "max"), line.allreduce(filled, "min")
         difference = np.where(high == low, 0, high - low)
     magnitude = np.maximum(np.abs(high), np.abs(low))
-    return float(difference.max(initial=0)), float(magnitude.max(initial=0))
+    finite = np.where(np.isfinite(magnitude), magnitude, 0)
+    return float(difference.max(initial=0)), float(finite.max(initial=0))
 
 
 def tolerance(dtype, magnitude, entered=0.0):
@@ -62,5 +68,3 @@ def same_values(array, line, entered=0.0):
         return False
     difference, magnitude = spread(array, line)
     return difference <= tolerance(dtype, magnitude, entered)
-
-
