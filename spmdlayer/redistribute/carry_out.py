@@ -82,6 +82,16 @@ def _cutter(dim, slices):
     return lambda array: array_module(array).concatenate([array[index] for index in indices], axis=dim)
 
 
+def _cutters(dim, have, wanted):
+    """A function that cuts an array with the intervals `have` into the blocks with the intervals `wanted`."""
+    parts = [positions(have, want) for want in wanted]
+    if all(len(slices) == 1 for slices in parts):
+        indices = [_along(dim, slices[0]) for slices in parts]
+        return lambda array: [array[index] for index in indices]
+    cutters = [_cutter(dim, slices) for slices in parts]
+    return lambda array: [cut(array) for cut in cutters]
+
+
 def _extent(intervals):
     return sum(stop - start for start, stop in intervals)
 
@@ -103,8 +113,6 @@ def _in_order(group):
 
 def _joiner(dim, group, whole):
     """A function that puts pieces, with the group's intervals along `dim`, in their places in `whole`."""
-    if _in_order(group):
-        return lambda pieces: array_module(pieces[0]).concatenate(pieces, axis=dim)
     places = []
     for number, intervals in enumerate(group):
         offset = 0
@@ -152,28 +160,26 @@ def _all_reduce(step, mesh):
 
 def _reduce_scatter(step, mesh):
     coord, dim, op = mesh.coordinate, step.dim, step.op
-    have = step.source.intervals(coord, dim)
-    cutters = [
-        _cutter(dim, positions(have, want)) for want in _group_intervals(step.result, coord, step.axis, dim)
-    ]
+    wanted = _group_intervals(step.result, coord, step.axis, dim)
+    blocks = _cutters(dim, step.source.intervals(coord, dim), wanted)
     line = channel(mesh, step.axis)
-    return lambda array: line.reduce_scatter([cut(array) for cut in cutters], op)
+    return lambda array: line.reduce_scatter(blocks(array), op)
 
 
 def _all_to_all(step, mesh):
     coord, axis, gathered, split = mesh.coordinate, step.axis, step.source_dim, step.target_dim
-    have = step.source.intervals(coord, split)
     wanted = _group_intervals(step.result, coord, axis, split)
-    cutters = [_cutter(split, positions(have, want)) for want in wanted]
+    blocks = _cutters(split, step.source.intervals(coord, split), wanted)
     pieces = _group_intervals(step.source, coord, axis, gathered)
-    shapes = []
-    for intervals in pieces:
-        shape = list(step.source.local_shape(coord))
-        shape[gathered], shape[split] = _extent(intervals), _extent(wanted[coord[axis]])
-        shapes.append(tuple(shape))
-    join = _joiner(gathered, pieces, step.result.intervals(coord, gathered))
+    sizes = [_extent(intervals) for intervals in pieces]
     line = channel(mesh, axis)
-    return lambda array: join(line.alltoall([cut(array) for cut in cutters], shapes))
+    if _in_order(pieces):
+        return lambda array: line.alltoall_into_dim(blocks(array), gathered, sizes)
+    shape = list(step.source.local_shape(coord))
+    shape[split] = _extent(wanted[coord[axis]])
+    shapes = [(*shape[:gathered], size, *shape[gathered + 1 :]) for size in sizes]
+    join = _joiner(gathered, pieces, step.result.intervals(coord, gathered))
+    return lambda array: join(line.alltoall(blocks(array), shapes))
 
 
 def _exchange(step, mesh):

@@ -14,7 +14,7 @@ from ..autograd.tensor import wrap
 from ..config import state
 from ..dtypes import check_reducible
 from ..layout import Layout
-from ..placement import Shard
+from ..placement import normalise
 from ..plan import plan
 from ..spec import spec_of
 from .between import PLACEHOLDER, move_between
@@ -114,20 +114,25 @@ def _index(parts):
     return positions_ if positions_ else slice(0, 0)
 
 
-def _enter_reduced(g, source, node, counts):
-    """The cotangent in the source's layout, with shares along the axes that were reduced."""
-    layout, target = source.layout, node.spec.layout
-    axes = _reduced_axes(layout, target)
-    if not axes:
-        return g
+@lru_cache(maxsize=8192)
+def _before_shares(layout, axes, cotangent):
+    """The layout that a cotangent takes before it becomes shares along the axes that were reduced."""
     wanted = {}
     for k, placement in enumerate(layout.placements):
-        wanted[k] = REPLICATE if k in axes else (g._spec.placements[k] if placement.kind == "partial" else placement)
-    g = reshard_to(g, _with(layout, wanted))
-    linear = all(layout.placements[axis].op in _LINEAR for axis in axes)
-    stages = None if linear else _stages(node, source, axes)
+        wanted[k] = REPLICATE if k in axes else (cotangent.placements[k] if placement.kind == "partial" else placement)
+    return _with(layout, wanted)
+
+
+def _enter_reduced(g, source, node, counts):
+    """The cotangent in the source's layout, with shares along the axes that were reduced."""
+    layout = source.layout
+    axes = _reduced_axes(layout, node.spec.layout)
+    if not axes:
+        return g
+    g = reshard_to(g, _before_shares(layout, axes, g._spec.layout))
+    stages = {} if node.saved is None else _stages(node, source, axes)
     for axis in axes:  # the leftmost was reduced last
-        x, y = (None, None) if linear else stages[axis]
+        x, y = stages.get(axis, (None, None))
         g = share(g, x, y, axis, layout.placements[axis].op, counts if axis == axes[-1] else None)
     return g
 
@@ -194,8 +199,9 @@ def _route(source, target, itemsize):
 
 @lru_cache(maxsize=8192)
 def _checked_route(source, placements, dtype):
-    """The route to (checked) placements with array_split's offsets; None where that is what is there."""
-    target = Layout(source.mesh.shape, placements, source.shape)
+    """The route to placements with array_split's offsets; None where that is what is there."""
+    mesh = source.mesh
+    target = Layout(mesh.shape, normalise(placements, mesh.ndim, len(source.shape), mesh.dim_names), source.shape)
     check_target(dtype, target)
     return None if target == source.layout else _route(source, target, dtype.itemsize)
 
@@ -212,18 +218,24 @@ def reshard_to(x, layout):
 
 
 def reshard_spec(x, mesh, placements):
-    """A distributed tensor under other (checked) placements, maybe on another mesh; recorded.
+    """A distributed tensor under other placements, maybe on another mesh; recorded.
 
-    The result has the default offsets of array_split.
+    The result has the default offsets of array_split.  Raises for placements
+    that do not fit, on every rank and before anything moves.
     """
     source = x._spec
+    placements = tuple(placements) if type(placements) in (list, tuple) else placements
     if source.layout is None or (mesh is not source.mesh and mesh != source.mesh):
         if source.layout is not None:
             x = reshard_to(x, without_partials(source.layout))
         x = move_between(x, mesh, placements)
         if x._spec.layout is None:
             return x
-    route = _checked_route(x._spec, placements, x._data.dtype)
+    try:
+        route = _checked_route(x._spec, placements, x._data.dtype)
+    except TypeError:  # what cannot be hashed is no placement either, and this says so
+        normalise(placements, mesh.ndim, len(x._spec.shape), mesh.dim_names)
+        raise
     return x if route is None else _follow(x, route)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from mpi_helpers import agree, assert_all, parallel_raises
-from test_reshard import assert_close, attempt, report, resolve
+from test_reshard import assert_close, attempt, report, resolve, rounds
 from whole_arrays import (
     Pieces,
     in_memory,
@@ -88,7 +88,7 @@ def check(rng, first, source, second, target, dtype, what):
 @pytest.mark.parametrize("seed", range(6))
 def test_random_meshes(seed):
     problems = []
-    for round in range(12):
+    for round in rounds(12):
         rng = np.random.default_rng((seed, round))
         dtype = resolve(DTYPES[rng.integers(len(DTYPES))])
         first, source, second, target = random_case(rng, dtype)
@@ -109,7 +109,7 @@ def test_derivatives_to_second_order(seed):
     problems = []
     everyone = spmd.init_mesh(spmd.get_world_size())
     whole = [spmd.Replicate()]
-    for round in range(8):
+    for round in rounds(8):
         rng = np.random.default_rng((50 + seed, round))
         shape, first, second = random_shape(rng), random_ranks_mesh(rng), random_ranks_mesh(rng)
         values, along = rng.uniform(0.5, 2.0, shape), rng.uniform(-1.0, 1.0, shape)
