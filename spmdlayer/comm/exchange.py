@@ -97,7 +97,12 @@ def allgather_into_dim(channel, x, dim, sizes):
         return out
     if rows * total * row * x.itemsize >= PAIRWISE:
         return alltoall_into_dim(channel, [x] * channel.size, dim, sizes)
-    return np.concatenate(allgather(channel, x, [(*before, size, *after) for size in sizes]), axis=dim)
+    if sizes.count(sizes[0]) < channel.size:
+        return np.concatenate(allgather(channel, x, [(*before, size, *after) for size in sizes]), axis=dim)
+    pieces = np.empty((channel.size, *x.shape), x.dtype)
+    if pieces.size:
+        channel.mpi.Allgather(wire(x), wire(pieces))
+    return np.concatenate(pieces, axis=dim)
 
 
 def alltoall(channel, blocks, shapes):
@@ -116,20 +121,19 @@ def alltoall_into_dim(channel, blocks, dim, sizes):
     once; this rank's own block does not pass through MPI.
     """
     rank, own = channel.rank, blocks[channel.rank]
-    dtype = native(own.dtype)
     before, after = own.shape[:dim], own.shape[dim + 1 :]
-    out = np.empty((*before, sum(sizes), *after), dtype)
-    index = (slice(None),) * dim
-    bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
-    places = [out[(*index, slice(start, stop))] for start, stop in bounds]
-    whole = math.prod(before) == 1
-    received = list(places) if whole else [np.empty((*before, size, *after), dtype) for size in sizes]
-    _trade(channel, blocks, received)
-    places[rank][...] = own
-    if not whole:
-        for peer, (place, part) in enumerate(zip(places, received)):
-            if peer != rank:
-                place[...] = part
+    out = np.empty((*before, sum(sizes), *after), native(own.dtype))
+    if math.prod(before) == 1:
+        index = (slice(None),) * dim
+        bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+        received = [out[(*index, slice(start, stop))] for start, stop in bounds]
+        _trade(channel, blocks, received)
+        received[rank][...] = own
+    else:
+        received = [np.empty((*before, size, *after), out.dtype) for size in sizes]
+        received[rank] = own
+        _trade(channel, blocks, received)
+        np.concatenate(received, axis=dim, out=out)
     return out
 
 
