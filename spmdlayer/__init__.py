@@ -138,6 +138,7 @@ from .ops.shape import (
     transpose,
 )
 from .ops.softmax import log_softmax, logsumexp, softmax
+from .ops.transforms import hessian, hvp, jacobian, jvp, vjp
 from .placement import Partial, ReduceType, Replicate, Shard
 from .runtime import barrier, get_rank, get_world_size, init_parallel_env
 
