@@ -4,9 +4,9 @@ from contextlib import ContextDecorator
 
 from ..array import array_module
 from ..config import state
-from ..errors import type_error, value_error
+from ..errors import runtime_error, type_error, value_error
 from .tape import Engine, escaped, sees, upper
-from .tensor import Tensor, as_raw, install, wrap, wrap_array
+from .tensor import Tensor, as_raw, check_not_in_region, install, wrap, wrap_array
 
 
 class _GradMode(ContextDecorator):
@@ -52,6 +52,9 @@ def _seed(root, given, create_graph):
     """The node to start from and its cotangent."""
     if _is_outside(root):
         return root._node, upper.no_data(root._spec)
+    if root._spec is not None and root._spec.region is not state.region:
+        check_not_in_region("the gradient")
+        raise runtime_error("backward: the root is a distributed tensor made inside a region that has ended")
     if root._node is None:
         raise value_error("backward: this tensor does not require grad, so there is nothing to differentiate")
     if root._node.region is not None and not sees(state.region, root._node.region):

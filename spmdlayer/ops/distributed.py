@@ -148,6 +148,9 @@ def _common_mesh(op, operands):
         if not isinstance(operand, Tensor):
             continue
         if operand._spec is None:
+            for place, other in enumerate(operands):
+                if isinstance(other, Tensor) and other._spec is not None:
+                    _check_region(op, other, place)  # inside a region this is what is wrong
             raise type_error(
                 f"{op.name}: operand {position} is a local tensor and another is distributed; make it distributed "
                 "(dtensor_from_local, shard_tensor), or take the other's piece (to_local); NumPy arrays and numbers "
