@@ -156,9 +156,9 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
 
 def _captured(engine, tensor):
     node = tensor._node
-    if _is_outside(tensor):
-        return upper.no_data(tensor._spec)
     g = engine.captured.get(node)
+    if _is_outside(tensor):
+        return upper.no_data(tensor._spec) if g is None else g
     if tensor._spec is not None:
         if node not in engine.captured:
             return upper.zeros(tensor)
