@@ -110,7 +110,9 @@ class _Contraction:
             self.layout(term, shape, [self.placement(operand, choice, axis) for axis, choice in chosen])
             for operand, (term, shape) in enumerate(zip(self.terms, self.call.shapes))
         )
-        return Rule(inputs, self.layout(self.output, self.shape, [self.result(choice, axis) for axis, choice in chosen]))
+        return Rule(
+            inputs, self.layout(self.output, self.shape, [self.result(choice, axis) for axis, choice in chosen])
+        )
 
 
 def _share_moved(before, after, size):

@@ -7,22 +7,13 @@ needed whole, along the mesh axes that shard them and no others.
 """
 
 from functools import cache
-from itertools import product
 
 import numpy as np
 
 from ..layout import Layout
 from ..placement import Shard
 from .index_form import ARRAY, Span
-from .rules import (
-    LINEAR,
-    REPLICATE,
-    Rule,
-    kept_partials,
-    layout_like,
-    moving,
-    replicated,
-)
+from .rules import LINEAR, REPLICATE, Rule, cut_coordinates, kept_partials, layout_like, moving, replicated
 
 
 class Cut:
@@ -67,14 +58,8 @@ class Cut:
         item = dict(self._spans())[dim]
         if _is_whole(item, self.source.shape[dim]):
             return self.source.splits[dim]
-        axes = self.source.sharding_axes(dim)
-        sizes = []
-        for indices in product(*(range(self.source.mesh_shape[axis]) for axis in axes)):
-            at = dict(zip(axes, indices))
-            coord = tuple(at.get(axis, 0) for axis in range(len(self.source.mesh_shape)))
-            (interval,) = self.source.intervals(coord, dim)
-            sizes.append(len(range(*self._within(item, interval))))
-        return tuple(sizes)
+        pieces = (self.source.intervals(coord, dim) for coord in cut_coordinates(self.source, dim))
+        return tuple(len(range(*self._within(item, interval))) for (interval,) in pieces)
 
     @staticmethod
     def _within(item, interval):
@@ -165,9 +150,7 @@ def gather_rule(call):
     for layout, own in zip(call.layouts[1:], call.shapes[1:]):
         sources.append((layout, [d + cut.arrays_at if n == shape[d] else None for d, n in _aligned(own, shape)]))
     result = layout_like(call.mesh_shape, placements, cut.result.shape, sources)
-    arrays = tuple(
-        _operand_layout(own, result, cut.arrays_at + len(shape) - len(own)) for own in call.shapes[1:]
-    )
+    arrays = tuple(_operand_layout(own, result, cut.arrays_at + len(shape) - len(own)) for own in call.shapes[1:])
     return Rule((cut.source, *arrays), result, cache(cut.local))
 
 

@@ -12,6 +12,7 @@ What no rule covers is replicated first: `replicated`, never an error.
 """
 
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
@@ -114,13 +115,9 @@ def elementwise_rule(call):
     """Operands broadcast; an output dim is sharded where the leftmost operand that can say so shards it."""
     shape = np.broadcast_shapes(*call.shapes)
     placements = tuple(_elementwise_placement(call, axis, shape) for axis in call.axes)
-    sources = [
-        (layout, _aligned(operand_shape, shape)) for layout, operand_shape in zip(call.layouts, call.shapes)
-    ]
+    sources = [(layout, _aligned(operand_shape, shape)) for layout, operand_shape in zip(call.layouts, call.shapes)]
     output = layout_like(call.mesh_shape, placements, shape, sources)
-    inputs = tuple(
-        _elementwise_input(call, operand, output) for operand in range(len(call.layouts))
-    )
+    inputs = tuple(_elementwise_input(call, operand, output) for operand in range(len(call.layouts)))
     return Rule(inputs, output)
 
 
@@ -182,6 +179,14 @@ def _elementwise_input(call, operand, output):
 def _sums(call, output):
     """Whether a plain number must become part of a Partial sum."""
     return call.op.linear == "add" and any(p.kind == "partial" for p in output.placements)
+
+
+def cut_coordinates(layout, dim):
+    """For each piece that a dim is cut into, in order, the coordinate of a rank that holds it."""
+    axes = layout.sharding_axes(dim)
+    for indices in product(*(range(layout.mesh_shape[axis]) for axis in axes)):
+        at = dict(zip(axes, indices))
+        yield tuple(at.get(axis, 0) for axis in range(len(layout.mesh_shape)))
 
 
 # One operand, dimension by dimension ---------------------------------------
@@ -289,7 +294,7 @@ def reduction_rule(kind, keeps=()):
 
 
 def extreme_rule(kind):
-    """The rule of max and min; what is Partial of the same kind stays so where there are no gradients (see `moving`)."""
+    """The rule of max and min; a Partial of the same kind stays so where there are no gradients (see `moving`)."""
     exact, inexact = reduction_rule(kind, (kind,)), reduction_rule(kind)
     return lambda call: inexact(call) if is_inexact(call.dtypes[0]) else exact(call)
 

@@ -4,20 +4,11 @@ They only move elements, so most Partial operands pass through; see
 `rules.moving`.
 """
 
-from itertools import product
 from math import prod
 
 from ..layout import Layout
 from ..placement import Shard
-from .rules import (
-    REPLICATE,
-    Rule,
-    follow,
-    joint_partial,
-    kept_partials,
-    layout_like,
-    moving,
-)
+from .rules import REPLICATE, Rule, cut_coordinates, follow, joint_partial, kept_partials, layout_like, moving
 
 # Dimensions that stay apart ------------------------------------------------
 
@@ -100,26 +91,20 @@ def _carry_dim(layout, dim, found, shape):
     Every boundary between pieces must be one between indices of the new dim.
     """
     new, inner, new_inner = found
-    placements = {}
-    for axis, block in layout.cuts(dim):
-        if block is not None and block * inner % new_inner:
-            return None
-        placements[axis] = Shard(new, None if block is None else block * inner // new_inner)
-    axes = layout.sharding_axes(dim)
-    pieces = []
-    for indices in product(*(range(layout.mesh_shape[axis]) for axis in axes)):
-        coord = [0] * len(layout.mesh_shape)
-        for axis, index in zip(axes, indices):
-            coord[axis] = index
-        piece = layout.intervals(tuple(coord), dim)
-        if any(end * inner % new_inner for interval in piece for end in interval):
-            return None
-        pieces.append((tuple(coord), tuple((a * inner // new_inner, b * inner // new_inner) for a, b in piece)))
-    if all(block is None for _, block in layout.cuts(dim)):
-        return placements, tuple(piece[0][1] - piece[0][0] for _, piece in pieces)
-    whole = Layout(layout.mesh_shape, tuple(placements.get(axis, REPLICATE) for axis in range(len(layout.mesh_shape))), shape)
-    same = all(_filled(whole.intervals(coord, new)) == _filled(piece) for coord, piece in pieces)
-    return (placements, None) if same else None
+    cuts = layout.cuts(dim)
+    pieces = {coord: layout.intervals(coord, dim) for coord in cut_coordinates(layout, dim)}
+    ends = [end * inner for piece in pieces.values() for interval in piece for end in interval]
+    if any(number % new_inner for number in (*ends, *(block * inner for _, block in cuts if block is not None))):
+        return None
+    pieces = {c: [tuple(end * inner // new_inner for end in part) for part in piece] for c, piece in pieces.items()}
+    shards = {axis: Shard(new, None if block is None else block * inner // new_inner) for axis, block in cuts}
+    if all(block is None for _, block in cuts):
+        return shards, tuple(stop - start for ((start, stop),) in pieces.values())
+    # Blocks that several axes deal out need not be dealt out in the same way along the new dim.
+    placements = tuple(shards.get(axis, REPLICATE) for axis in range(len(layout.mesh_shape)))
+    dealt = Layout(layout.mesh_shape, placements, shape)
+    same = all(_filled(dealt.intervals(coord, new)) == _filled(piece) for coord, piece in pieces.items())
+    return (shards, None) if same else None
 
 
 def _filled(intervals):
@@ -160,9 +145,7 @@ def concat_rule(call):
     placements = tuple(_joined(call, mesh_axis, axis) for mesh_axis in call.axes)
     dims = [None if dim == axis else dim for dim in range(len(shape))]
     output = layout_like(call.mesh_shape, placements, shape, [(layout, dims) for layout in call.layouts])
-    inputs = tuple(
-        layout_like(call.mesh_shape, placements, operand, [(output, dims)]) for operand in call.shapes
-    )
+    inputs = tuple(layout_like(call.mesh_shape, placements, operand, [(output, dims)]) for operand in call.shapes)
     return Rule(inputs, output)
 
 

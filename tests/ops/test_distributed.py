@@ -104,7 +104,9 @@ def basic_index(random, shape):
     """Ints, slices, None and ... for a shape without zeros."""
     items = []
     for n in shape[: random.integers(len(shape) + 1)]:
-        cut = slice(*(draw(random, [None, *range(-n - 1, n + 2)]) for _ in range(2)), draw(random, [None, 1, 2, -1, -2]))
+        cut = slice(
+            *(draw(random, [None, *range(-n - 1, n + 2)]) for _ in range(2)), draw(random, [None, 1, 2, -1, -2])
+        )
         items.append(draw(random, [int(random.integers(-n, n)), cut, cut, slice(None)]))
     for extra in (None, ...):
         if random.random() < 0.3:
@@ -120,7 +122,11 @@ def reshaped(random):
 
 def reduced(random):
     x = numbers(random, *extents(random, 3))
-    name, axis, keepdims = draw(random, ["sum", "max", "min", "prod", "mean", "var"]), axes_of(random, 3), bool(random.integers(2))
+    name, axis, keepdims = (
+        draw(random, ["sum", "max", "min", "prod", "mean", "var"]),
+        axes_of(random, 3),
+        bool(random.integers(2)),
+    )
     return lambda t: getattr(spmd, name)(t, axis=axis, keepdims=keepdims), [x]
 
 
@@ -135,7 +141,10 @@ def multiplied(random):
 
 def contracted(random):
     n = dict(zip("abcd", extents(random, 4)))
-    text = draw(random, ["ab,bc->ac", "ab,bc->ca", "ab,ab->a", "ab,ab->", "abc,cd->dab", "ab,c->cb", "ab,bc,cd->da", "aab,bc->ac"])
+    text = draw(
+        random,
+        ["ab,bc->ac", "ab,bc->ca", "ab,ab->a", "ab,ab->", "abc,cd->dab", "ab,c->cb", "ab,bc,cd->da", "aab,bc->ac"],
+    )
     arrays = [numbers(random, *(n[letter] for letter in term)) for term in text.split("->")[0].split(",")]
     return lambda *ts: spmd.einsum(text, *ts), arrays
 
@@ -143,7 +152,9 @@ def contracted(random):
 def combined(random):
     shape = extents(random, 3)
     smaller = tuple(n if random.random() < 0.6 else 1 for n in shape)[random.integers(3) :]
-    function = draw(random, [spmd.add, spmd.subtract, spmd.multiply, spmd.divide, spmd.maximum, lambda a, b: (a + b) * a])
+    function = draw(
+        random, [spmd.add, spmd.subtract, spmd.multiply, spmd.divide, spmd.maximum, lambda a, b: (a + b) * a]
+    )
     arrays = [numbers(random, *shape), numbers(random, *smaller)]
     return function, arrays[:: draw(random, [1, -1])]
 

@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from spmdlayer.autograd.tensor import Tensor, tensor
-from spmdlayer.ops import (
-    contraction,
-    creation,
-    elementwise,
-    linear,
-    reductions,
-    shape,
-    softmax,
-)
+from spmdlayer.ops import contraction, creation, elementwise, linear, reductions, shape, softmax
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = ["bool", "int8", "uint8", "int64", "float16", "float32", "float64", "complex64", "complex128", BFLOAT16]
-UNARY = ["negative", "positive", "square", "sqrt", "reciprocal", "abs", "sign", "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "logical_not", "isnan", "isfinite", "isinf", "signbit", "bitwise_invert", "floor", "ceil", "trunc", "round", "real", "imag", "conj", "copy"]
-BINARY = ["add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "atan2", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"]
+UNARY = (
+    "negative positive square sqrt reciprocal abs sign exp expm1 log log1p log2 log10 sin cos tan asin acos atan sinh "
+    "cosh tanh asinh acosh atanh logical_not isnan isfinite isinf signbit bitwise_invert floor ceil trunc round real "
+    "imag conj copy"
+).split()
+BINARY = (
+    "add subtract multiply divide floor_divide remainder power atan2 maximum minimum equal not_equal less less_equal "
+    "greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_left_shift "
+    "bitwise_right_shift"
+).split()
 VALUES = [0, 1, 2, 3, 1, 0]
 
 

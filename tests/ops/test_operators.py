@@ -4,19 +4,11 @@ import numpy as np
 import pytest
 
 from spmdlayer.autograd.tensor import Tensor, tensor
-from spmdlayer.ops import (
-    contraction,
-    creation,
-    elementwise,
-    linear,
-    reductions,
-    shape,
-    softmax,
-)
+from spmdlayer.ops import contraction, creation, elementwise, linear, reductions, shape, softmax
 
 A, B = np.array([[7.0, -2.0], [3.0, 4.0]]), np.array([2.0, 3.0])
-ARITHMETIC = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lt", "le", "gt", "ge", "eq", "ne"]
-BITS = ["and_", "or_", "xor", "lshift", "rshift"]
+ARITHMETIC = "add sub mul truediv floordiv mod pow matmul lt le gt ge eq ne".split()
+BITS = "and_ or_ xor lshift rshift".split()
 
 
 @pytest.mark.parametrize("name", ARITHMETIC + BITS)
@@ -45,7 +37,7 @@ def test_unary_operators():
 
 def test_equality_with_what_is_no_operand():
     x = tensor(A)
-    assert (x == None) is False
+    assert (x == None) is False  # noqa: E711
     assert (x != "text") is True
     assert x in [x]
     assert len({x, x}) == 1
