@@ -1,5 +1,7 @@
 """What leaves a region: local results, checked, agreed on by all ranks, and made distributed."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..array import is_array
@@ -7,8 +9,9 @@ from ..autograd.tensor import Tensor, wrap
 from ..config import state
 from ..dtypes import is_inexact, supported
 from ..errors import type_error, value_error
-from ..redistribute.crossing import make_spec
+from ..redistribute.crossing import REPLICATE, make_spec
 from ..redistribute.reshard import check_target
+from ..spec import spec_of
 from .attrs import layout_of
 from .fence import leave, leave_local
 from .record import local_row, row_of
@@ -42,34 +45,46 @@ def rows_of(outputs, declared, compared):
     return [
         local_row(tensor)
         if placements is None
-        else row_of(tensor, compared and any(p.kind == "replicate" for p in placements))
+        else row_of(tensor, compared and REPLICATE in placements)
         for tensor, placements in zip(outputs, declared)
     ]
 
 
-def layouts_of(outputs, declared, tables, mesh, label, name):
-    """The Layout of each output from every rank's rows; None for one that stays local."""
-    layouts = []
+def specs_of(outputs, declared, tables, mesh, label, name):
+    """The Spec of each output from every rank's rows; None for one that stays local."""
+    specs = []
     for index, (tensor, placements) in enumerate(zip(outputs, declared)):
-        layout = None
+        spec = None
         if placements is not None:
-            layout = layout_of(mesh, placements, [rows[index].shape for rows in tables], f"{label}: {name}[{index}]")
-            check_target(tensor.dtype, layout)
-        layouts.append(layout)
-    return layouts
+            shapes = tuple([rows[index].shape for rows in tables])
+            spec = _spec_of(mesh, placements, shapes, tensor._data.dtype, f"{label}: {name}[{index}]")
+            spec = spec if state.region is None else make_spec(mesh, spec.layout)
+        specs.append(spec)
+    return specs
 
 
-def leave_region(outputs, layouts, tables, mesh, fence, auto):
+@lru_cache(maxsize=4096)
+def _spec_of(mesh, placements, shapes, dtype, argument):
+    layout = layout_of(mesh, placements, shapes, argument)
+    check_target(dtype, layout)
+    return spec_of(mesh, layout)
+
+
+def leave_region(outputs, specs, tables, fence, auto):
     """The outputs as they are outside; recorded on all ranks where any rank's requires grad."""
     results = []
-    for index, (tensor, layout) in enumerate(zip(outputs, layouts)):
-        recorded = state.grad_enabled and is_inexact(tensor.dtype) and any(rows[index].requires_grad for rows in tables)
-        if layout is None:
+    for index, (tensor, spec) in enumerate(zip(outputs, specs)):
+        recorded = (
+            state.grad_enabled
+            and any([rows[index].requires_grad for rows in tables])
+            and is_inexact(tensor._data.dtype)
+        )
+        if spec is None:
             results.append(leave_local(tensor, fence) if recorded else tensor)
         elif recorded:
-            results.append(leave(tensor, make_spec(mesh, layout), fence, _copies(layout) if auto else 1))
+            results.append(leave(tensor, spec, fence, _copies(spec.layout) if auto else 1))
         else:
-            results.append(wrap(tensor._data, None, make_spec(mesh, layout)))
+            results.append(wrap(tensor._data, None, spec))
     return results
 
 

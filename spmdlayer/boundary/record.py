@@ -11,6 +11,7 @@ whose code raised says so in it, so that the others do not wait.
 import struct
 import threading
 import zlib
+from functools import cache
 
 from ..array import array_module
 from ..config import state
@@ -136,7 +137,7 @@ def row_of(tensor, compared):
     data = tensor._data
     return Row(
         data.shape,
-        data.dtype.name,
+        dtype_name(data.dtype),
         tensor._node is not None and state.grad_enabled,
         compared and is_nonzero(data),
         fingerprint(data) if compared else 0,
@@ -146,6 +147,12 @@ def row_of(tensor, compared):
 def local_row(tensor):
     """The row for an output that stays local."""
     return Row((), "", tensor._node is not None and state.grad_enabled, False, 0)
+
+
+@cache
+def dtype_name(dtype):
+    """`dtype.name`, which NumPy composes at each question."""
+    return dtype.name
 
 
 def is_nonzero(array):

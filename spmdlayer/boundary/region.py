@@ -5,20 +5,22 @@ call checks everything that can be checked, opens the region, runs the local
 code, exchanges one record along the mesh, and makes the outputs distributed.
 """
 
-from contextlib import contextmanager
-
 from ..autograd.recompute import recompute as recomputed
+from ..autograd.tensor import Tensor
 from ..comm import channel
 from ..config import settings, state
 from ..dtypes import is_inexact
 from ..errors import value_error
+from ..redistribute.crossing import REPLICATE
 from . import inputs, outputs
 from .attrs import AUTO, capture_divisor, check_out_placements
 from .fence import Fence
 from .placeholder import placeholder
 from .record import exchange_record, report_failure
-from .trees import flatten, unflatten
+from .trees import flatten, flatten_arguments, unflatten, unflatten_arguments
 from .verify import Sites, check_outputs
+
+_MOST_WAYS = 256  # that are remembered, for as many combinations of input layouts
 
 
 class Boundary:
@@ -58,10 +60,42 @@ class Boundary:
         self.auto = grads == AUTO
         self._sites = Sites(label)
         self._declared = {}
+        self._ways = {}
 
     def __call__(self, function, args, kwargs, captures=()):
         """Run `function` as a region; distributed tensors in args, kwargs and captures are its inputs."""
-        leaves, structure = flatten((list(args), kwargs))
+        leaves, structure = flatten_arguments(args, kwargs)
+        key = self._key(leaves, structure, captures)
+        way = self._ways.get(key) if key is not None else None
+        if way is None:
+            leaves, way = self._way(args, leaves, captures)
+            if key is not None and way.line is not None:
+                if len(self._ways) >= _MOST_WAYS:
+                    self._ways.clear()
+                self._ways[key] = way
+        if way.line is None:
+            return self._outside(way.declared, way.mesh, leaves, captures)
+        call = _Call(self, way, captures)
+        call.run(function, leaves, structure)
+        return call.finish()
+
+    def _key(self, leaves, structure, captures):
+        """What decides how a call's inputs cross; None where that is worked out at each call."""
+        if state.region is not None or self.ins is not None:
+            return None
+        key = [structure, len(leaves)]
+        for leaf in (*leaves, *captures) if captures else leaves:
+            if type(leaf) is not Tensor or leaf._spec is None:
+                key.append(None)
+                continue
+            if leaf._spec.region is not None:
+                return None
+            key.append(leaf._spec)
+            key.append(leaf._node is not None)
+        return tuple(key)
+
+    def _way(self, args, leaves, captures):
+        """The leaves as declared, and how they cross: all that is checked before anything is communicated."""
         inputs.check_inputs(self.label, leaves, captures)
         mesh = self._region_mesh(leaves, captures)
         declared = self._out_placements(mesh)
@@ -71,11 +105,9 @@ class Boundary:
             leaves = inputs.as_declared(leaves, wanted, mesh, self.label, self.names[2], self.reshard_inputs)
         inputs.check_meshes(self.label, leaves, captures, mesh)
         if mesh.coordinate is None:
-            return self._outside(declared, mesh, leaves, captures)
-        call = _Call(self, mesh, declared, leaves, structure, captures)
-        call.cross(entries)
-        call.run(function)
-        return call.finish()
+            return leaves, _Way(mesh, declared, None, None, ())
+        crossings = inputs.crossings_of(leaves, entries, self.auto, self.label, self.names[1])
+        return leaves, _Way(mesh, declared, channel(mesh, None), self._sites.of(mesh), crossings)
 
     def _for_each_leaf(self, declared, args, name):
         return inputs.for_each_leaf(declared, args, self.label, self.names[name])
@@ -118,65 +150,70 @@ class Boundary:
         return made[0] if len(made) == 1 else tuple(made)
 
 
+class _Way:
+    """How the inputs of a call cross: worked out once for all calls with inputs of the same layouts.
+
+    Attributes
+    ----------
+    mesh, declared : of the region, and the placements of each output
+    line : the Channel of the mesh; None on a rank outside it
+    site : the counters of verification
+    crossings : a Crossing for each leaf of the arguments, None for one that isn't distributed
+    claimed, summed : whether a gradient is declared Replicate, or Partial('sum')
+    copies : whether an output is declared Replicate
+    """
+
+    __slots__ = ("mesh", "declared", "line", "site", "crossings", "claimed", "summed", "copies")
+
+    def __init__(self, mesh, declared, line, site, crossings):
+        self.mesh = mesh
+        self.declared = declared
+        self.line = line
+        self.site = site
+        self.crossings = crossings
+        self.copies = any(placements is not None and REPLICATE in placements for placements in declared)
+        self.claimed = any(crossing is not None and crossing.claimed for crossing in crossings)
+        self.summed = any(crossing is not None and crossing.summed for crossing in crossings)
+
+
 class _Call:
     """One call of a Boundary on a rank of the mesh."""
 
-    __slots__ = (
-        "boundary",
-        "mesh",
-        "declared",
-        "leaves",
-        "structure",
-        "captures",
-        "crossings",
-        "captured",
-        "site",
-        "compared",
-        "fence",
-        "line",
-        "outputs",
-        "out_structure",
-    )
+    __slots__ = ("boundary", "way", "captures", "captured", "compared", "fence", "outputs", "structure")
 
-    def __init__(self, boundary, mesh, declared, leaves, structure, captures):
+    def __init__(self, boundary, way, captures):
         self.boundary = boundary
-        self.mesh = mesh
-        self.declared = declared
-        self.leaves = leaves
-        self.structure = structure
+        self.way = way
         self.captures = captures
-        self.line = channel(mesh, None)
+        self.captured = inputs.captured_crossings(captures) if captures else ()
+        self.compared = way.copies and way.site.begin_call()
+        verified = way.claimed or (settings.debug and way.summed)
+        self.fence = Fence(boundary.label, state.region, site=way.site if verified else None)
 
-    def cross(self, entries):
-        """Decide how each input's gradient crosses."""
-        own = self.boundary
-        self.crossings = inputs.crossings_of(self.leaves, entries, own.auto, own.label, own.names[1])
-        self.captured = inputs.captured_crossings(self.captures)
-        self.site = own._sites.of(self.mesh)
-        self.compared = self.site.begin_call()
-        verified = any(way is not None and (way.claimed or settings.debug and way.summed) for way in self.crossings)
-        self.fence = Fence(own.label, state.region, site=self.site if verified else None)
-
-    def run(self, function):
+    def run(self, function, leaves, structure):
         """Run the local code in the open region; a failure is told to the other ranks."""
-        label = self.boundary.label
+        own, way = self.boundary, self.way
+        body = self._body(function, structure)
+        outside, state.region = state.region, self.fence.region
         try:
-            with _open(self.fence.region):
-                pieces = inputs.enter_region(self.leaves, self.crossings)
-                captured = inputs.enter_region(self.captures, self.captured)
-                body = recomputed(self._body(function)) if self.boundary.recompute else self._body(function)
-                found, self.out_structure = flatten(body(pieces, captured))
-                self.outputs = [outputs.as_tensor(value, index, label) for index, value in enumerate(found)]
-            outputs.check_count(self.outputs, self.declared, label, self.boundary.names[0])
+            pieces = inputs.enter_region(leaves, way.crossings)
+            captured = inputs.enter_region(self.captures, self.captured)
+            result = (recomputed(body) if own.recompute else body)(pieces, captured)
+            found, self.structure = flatten(result)
+            self.outputs = [outputs.as_tensor(value, index, own.label) for index, value in enumerate(found)]
+            outputs.check_count(self.outputs, way.declared, own.label, own.names[0])
         except Exception as error:
-            report_failure(self.line, error)
+            state.region = outside
+            report_failure(way.line, error)
             raise
+        finally:
+            state.region = outside
 
-    def _body(self, function):
-        captures, structure, label = self.captures, self.structure, self.boundary.label
+    def _body(self, function, structure):
+        captures, label = self.captures, self.boundary.label
 
         def body(pieces, captured):
-            args, kwargs = unflatten(structure, pieces)
+            args, kwargs = unflatten_arguments(structure, pieces)
             if not captures:
                 return function(*args, **kwargs)
             with inputs.made_local(captures, captured, label):
@@ -186,34 +223,25 @@ class _Call:
 
     def finish(self):
         """Agree with the other ranks on what the outputs are, and make them distributed."""
-        own, name = self.boundary, self.boundary.names[0]
-        rows = outputs.rows_of(self.outputs, self.declared, self.compared)
-        tables = exchange_record(self.line, self.out_structure, rows, own.label, self.compared)
-        layouts = outputs.layouts_of(self.outputs, self.declared, tables, self.mesh, own.label, name)
+        own, way, name = self.boundary, self.way, self.boundary.names[0]
+        rows = outputs.rows_of(self.outputs, way.declared, self.compared)
+        tables = exchange_record(way.line, self.structure, rows, own.label, self.compared)
+        specs = outputs.specs_of(self.outputs, way.declared, tables, way.mesh, own.label, name)
         if self.compared:
-            check_outputs(self.site, tables, self.outputs, layouts, self.mesh, name)
-        if not own.auto:
-            self._divide_captured(layouts)
-        results = outputs.leave_region(self.outputs, layouts, tables, self.mesh, self.fence, own.auto)
-        return unflatten(self.out_structure, results)
+            check_outputs(way.site, tables, self.outputs, specs, way.mesh, name)
+        if self.captures and not own.auto:
+            self._divide_captured(specs)
+        results = outputs.leave_region(self.outputs, specs, tables, self.fence, own.auto)
+        return unflatten(self.structure, results)
 
-    def _divide_captured(self, layouts):
+    def _divide_captured(self, specs):
         floating = [
-            None if layout is None else layout.placements
-            for tensor, layout in zip(self.outputs, layouts)
+            None if spec is None else spec.placements
+            for tensor, spec in zip(self.outputs, specs)
             if is_inexact(tensor.dtype)
         ]
-        for position, (tensor, way) in enumerate(zip(self.captures, self.captured)):
-            if way is not None and tensor._node is not None:
+        for position, (tensor, crossing) in enumerate(zip(self.captures, self.captured)):
+            if crossing is not None and tensor._node is not None:
                 name = f"{self.boundary.label}: captures[{position}]"
-                divisor = capture_divisor(tensor._spec, self.mesh, floating, name)
-                way.factor = 1 if divisor == 1 else 1.0 / divisor
-
-
-@contextmanager
-def _open(region):
-    outside, state.region = state.region, region
-    try:
-        yield
-    finally:
-        state.region = outside
+                divisor = capture_divisor(tensor._spec, self.way.mesh, floating, name)
+                crossing.factor = 1 if divisor == 1 else 1.0 / divisor

@@ -43,3 +43,15 @@ def unflatten(structure, leaves):
     import optree
 
     return optree.tree_unflatten(structure, leaves)
+
+
+def flatten_arguments(args, kwargs):
+    """The leaves of a call's arguments, and their structure; None for tensors in a row, the common case."""
+    if not kwargs and all(type(argument) is Tensor for argument in args):
+        return list(args), None
+    return flatten((list(args), kwargs))
+
+
+def unflatten_arguments(structure, leaves):
+    """(args, kwargs) from the structure and leaves of `flatten_arguments`."""
+    return (leaves, {}) if structure is None else unflatten(structure, leaves)

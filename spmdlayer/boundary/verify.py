@@ -125,16 +125,17 @@ def warn_of_copies(check, array, mesh, axes, name):
         )
 
 
-def check_outputs(site, tables, outputs, layouts, mesh, name):
+def check_outputs(site, tables, outputs, placed, mesh, name):
     """Raise, on every rank, where an output declared Replicate differs between ranks.
 
-    `tables` holds every rank's rows; only where fingerprints differ are the
-    values compared.
+    `tables` holds every rank's rows, `placed` each output's Spec or Layout
+    (None: it stays local); only where fingerprints differ are the values
+    compared.
     """
     if any(row.nonzero for rows in tables for row in rows):
         site.outputs_zero = False
-    for index, layout in enumerate(layouts):
-        for axis, placement in enumerate(layout.placements if layout is not None else ()):
+    for index, where in enumerate(placed):
+        for axis, placement in enumerate(where.placements if where is not None else ()):
             if placement.kind != "replicate":
                 continue
             fingerprints = [rows[index].fingerprint for rows in tables]

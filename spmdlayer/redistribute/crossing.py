@@ -227,6 +227,17 @@ def weigh(x, weight):
     return wrap(_weighed(x._data, weight), node, None)
 
 
+def one_of_equals(x, placements, axis):
+    """Shares that are equal along a mesh axis, as one Replicate array; each has an n-th part in it, backwards too."""
+    part = 1.0 / x._spec.mesh.shape[axis]
+
+    def same(piece):
+        node = Node(WEIGH, (piece._node,), None, part) if piece._node is not None else None
+        return wrap(piece._data, node, None)
+
+    return map_local(same, [x], x._spec.layout.with_placements(tuple(placements)))
+
+
 def relabel(x, placements):
     """The same pieces under other placements; gradients go back share for share."""
     layout = x._spec.layout

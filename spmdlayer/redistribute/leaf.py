@@ -16,13 +16,13 @@ from ..layout import Layout
 from ..placement import Replicate
 from .agree import same_values
 from .between import no_data
-from .crossing import OWN, REPLICATE, SUM, DistributedOp, make_spec, map_local, relabel
-from .shares import share
+from .crossing import OWN, REPLICATE, SUM, DistributedOp, make_spec, map_local, one_of_equals, relabel
 from .reshard import add_cotangents, conform, reshard_spec, reshard_to, without_partials
+from .shares import share
 
 
 def natural(spec, g):
-    """A cotangent of a distributed tensor as users see it; may communicate.  Outside its mesh there is nothing to see."""
+    """A cotangent of a distributed tensor as users see it; may communicate.  A rank outside the mesh sees nothing."""
     if spec.mesh.coordinate is None:
         return g
     g = conform(g, spec)
@@ -42,14 +42,15 @@ def _seen_partial(g, axis, op):
                     "the ranks' shares differ. Reshard the tensor to Replicate() first"
                 )
             placements[axis] = REPLICATE
-            g = relabel(g, placements)
+            g = one_of_equals(g, placements, axis)
         if op == "avg":
             size = g._spec.mesh.shape[axis]
             g = map_local(lambda piece: piece * size, [g], g._spec.layout)
         return g
     if op == "prod":
         raise value_error(
-            "the gradient of a Partial('prod') leaf: its shares have no sum that means anything; reshard the tensor first"
+            "the gradient of a Partial('prod') leaf: its shares have no sum that means anything; reshard the tensor "
+            "first"
         )
     if placements[axis].kind == "replicate":
         size = g._spec.mesh.shape[axis]
@@ -114,7 +115,7 @@ def seed(root, given):
     partial = [(axis, p.op) for axis, p in enumerate(spec.placements) if p.kind == "partial"]
     if all(op in ("sum", "avg") for _, op in partial):
         for axis, op in partial:
-            g = share(g, None, None, axis, op, None)
+            g = share(g, axis, op)
         return root._node, g
     with enable_grad():
         return reshard_to(root, plain)._node, g

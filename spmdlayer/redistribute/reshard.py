@@ -11,6 +11,7 @@ from functools import lru_cache
 from ..array import array_module
 from ..autograd.tape import Node, upper
 from ..autograd.tensor import wrap
+from ..comm import channel
 from ..config import state
 from ..dtypes import check_reducible
 from ..layout import Layout
@@ -30,7 +31,7 @@ from .crossing import (
     relabel,
     zeros,
 )
-from .shares import share, unmix
+from .shares import attainment, share, unmix
 
 _LINEAR = ("sum", "avg")
 
@@ -130,20 +131,22 @@ def _enter_reduced(g, source, node, counts):
     if not axes:
         return g
     g = reshard_to(g, _before_shares(layout, axes, g._spec.layout))
-    stages = {} if node.saved is None else _stages(node, source, axes)
+    stages = {} if node.saved is None else _stages(node, source, axes, counts)
     for axis in axes:  # the leftmost was reduced last
-        x, y = stages.get(axis, (None, None))
-        g = share(g, x, y, axis, layout.placements[axis].op, counts if axis == axes[-1] else None)
+        g = share(g, axis, layout.placements[axis].op, *stages.get(axis, ()))
     return g
 
 
-def _stages(node, source, axes):
-    """For each reduced axis the tensor before and the raw array after its reduction, computed again."""
+def _stages(node, source, axes, counts):
+    """For each reduced axis the tensor before its reduction and this rank's part of G, worked out again."""
     x = wrap(node.saved[0], node.edges[0] if state.grad_enabled else None, source)
     stages = {}
     for axis in reversed(axes):
         after = reshard_to(x, _with(x._spec.layout, {axis: REPLICATE}))
-        stages[axis] = (x, after._data)
+        weight = None
+        if source.placements[axis].op in ("max", "min"):
+            weight, counts = attainment(x._data, after._data, channel(source.mesh, axis), counts)
+        stages[axis] = (x, weight)
         x = after
     return stages
 
@@ -296,11 +299,13 @@ def conform(g, spec):
 
     Adds up what is still Partial, gathers or slices; shares stay shares.
     """
-    if g._spec.mesh != spec.mesh:
+    own = g._spec
+    if own.mesh is not spec.mesh and own.mesh != spec.mesh:
         raise AssertionError("a cotangent arrived on another mesh than its tensor's")
-    layout = g._spec.layout
-    target = _conforming(layout, spec.layout)
-    return g if layout == target else reshard_to(g, target)
+    if own.layout is spec.layout:
+        return g
+    target = _conforming(own.layout, spec.layout)
+    return g if own.layout == target else reshard_to(g, target)
 
 
 @lru_cache(maxsize=8192)
@@ -322,7 +327,7 @@ def _common(one, other):
 
 def add_cotangents(old, new):
     """The sum of two cotangents of one distributed tensor; Partial ones stay so while they can."""
-    if old._spec.layout != new._spec.layout:
+    if old._spec.layout is not new._spec.layout and old._spec.layout != new._spec.layout:
         layout = _common(old._spec.layout, new._spec.layout)
         old, new = _to_common(old, layout), _to_common(new, layout)
     if old._node is None and new._node is None:

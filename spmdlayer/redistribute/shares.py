@@ -7,7 +7,6 @@ factors for a product.
 """
 
 from ..array import array_module
-from ..comm import channel
 from ..layout import Layout
 from ..placement import Replicate, Shard
 from .crossing import OWN, SUM, map_local, relabel, weigh
@@ -20,7 +19,7 @@ def _with(layout, axis, placement):
 
 
 def _own_where(layout, axis, pieces):
-    """The layout of shares that depend on `pieces`: each rank's own along an axis, and wherever the pieces are Partial."""
+    """The layout of shares that depend on `pieces`: Own along an axis, and wherever the pieces are Partial."""
     return layout.with_placements(
         tuple(
             OWN if k == axis or piece.kind in ("partial", "own") else placement
@@ -29,34 +28,38 @@ def _own_where(layout, axis, pieces):
     )
 
 
-def share(g, x, y, axis, op, counts):
+def share(g, axis, op, x=None, weight=None):
     """This rank's share of a Replicate cotangent along one mesh axis.
 
     Parameters
     ----------
     g : distributed Tensor, Replicate along `axis`: G
-    x : distributed Tensor, the pieces that were reduced (None for sum, avg)
-    y : raw array, their reduction (max and min), else None
-    counts : raw integer array or None: how many elements a reduction found to
-        attain x_r (max and min); None counts each rank once
+    x : distributed Tensor, the pieces that were reduced (max, min and prod)
+    weight : raw array, this rank's part of G (max and min), see `attainment`
 
-    Communicates one reduction of counts for max and min, a gather for prod.
+    Communicates a gather for prod, else nothing.
     """
     if op == "sum":
         return g
-    size = g._spec.mesh.shape[axis]
     if op == "avg":
+        size = g._spec.mesh.shape[axis]
         return map_local(lambda piece: piece * (1.0 / size), [g], g._spec.layout)
     if op in ("max", "min"):
-        weight = _attainment(x._data, y, g._spec.mesh, axis, counts)
         return map_local(lambda piece: weigh(piece, weight), [g], _own_where(g._spec.layout, axis, x._spec.layout))
     if op == "prod":
         return _product_share(g, x, axis)
     raise AssertionError(f"no gradient is recorded through {op}")
 
 
-def _attainment(x, y, mesh, axis, counts):
-    """The fraction of G that goes to this rank: where it attains y, shared among those that do.
+def attainment(x, y, line, counts):
+    """The fraction of G that goes to this rank where it attains a maximum or minimum, and how many attain it in all.
+
+    Parameters
+    ----------
+    x, y : raw arrays, this rank's piece and the reduction of all pieces
+    line : the Channel of the mesh axis; one reduction
+    counts : how many elements attain x, where a reduction made it; None counts
+        each rank once
 
     Where y is NaN the ranks that hold NaN attain it.
     """
@@ -65,8 +68,8 @@ def _attainment(x, y, mesh, axis, counts):
     weight = attains.astype("float64")
     if counts is not None:
         weight = weight * counts
-    total = channel(mesh, axis).allreduce(weight, "sum")
-    return (weight / np.where(total == 0, 1, total)).astype(x.dtype)
+    total = line.allreduce(weight, "sum")
+    return (weight / np.where(total == 0, 1, total)).astype(x.dtype), total
 
 
 def _product_share(g, x, axis):
@@ -74,8 +77,9 @@ def _product_share(g, x, axis):
     mesh, layout = g._spec.mesh, x._spec.layout
     size, here = mesh.shape[axis], mesh.coordinate[axis]
     # Every rank's piece becomes a row of one more dimension, which is then gathered along the axis.
-    pieces = [OWN if p.kind == "partial" else (Shard(p.dim + 1, p.block) if p.kind == "shard" else p)
-              for p in layout.placements]
+    pieces = [
+        OWN if p.kind == "partial" else Shard(p.dim + 1, p.block) if p.kind == "shard" else p for p in layout.placements
+    ]
     pieces[axis] = Shard(0)
     splits = None if layout.splits is None else (None,) + tuple(layout.splits)
     rows = Layout(layout.mesh_shape, tuple(pieces), (size,) + layout.shape, splits)
