@@ -12,7 +12,8 @@ import spmdlayer as spmd
 
 R, P, S0, S1 = spmd.Replicate(), spmd.Partial(), spmd.Shard(0), spmd.Shard(1)
 CONVERSIONS = [(P, R), (S0, R), (S1, R), (S0, S1), (S1, S0), (P, S0), (P, S1), (R, S0)]
-SIZES = {"4 KiB": (32, 32, 400), "1 MiB": (512, 512, 30), "64 MiB": (4096, 4096, 2)}  # rows, columns of float32; calls
+# Rows and columns of float32; calls a round and rounds: short rounds, so that some are undisturbed on a busy machine.
+SIZES = {"4 KiB": (32, 32, 20, 60), "1 MiB": (512, 512, 4, 40), "64 MiB": (4096, 4096, 1, 12)}
 
 
 class ByHand:
@@ -141,7 +142,7 @@ def arrow(source, target):
 
 def measure(mesh, name, source, target):
     """One line of the table; returns (microseconds above the raw call, or ratio to the best by hand)."""
-    rows, columns, calls = SIZES[name]
+    rows, columns, calls, rounds = SIZES[name]
     hand = ByHand(mesh.get_group(0), rows, columns)
     whole = np.random.default_rng(0).random((rows, columns), np.float32)
     x = spmd.shard_tensor(whole, mesh, [source])
@@ -149,7 +150,7 @@ def measure(mesh, name, source, target):
     small = name == "4 KiB"
     others = [hand.raw(source, target, piece)] if small else [lambda way=way: way(piece) for way in hand.ways(source, target)]
     ours, *theirs = interleaved(
-        [lambda: spmd.reshard(x, mesh, [target]), *others], calls=calls, rounds=9, before=mesh.get_group(0).Barrier
+        [lambda: spmd.reshard(x, mesh, [target]), *others], calls, rounds, mesh.get_group(0).Barrier
     )
     best = min(theirs, key=lambda figure: figure.median)
     if small:
@@ -162,11 +163,11 @@ def measure(mesh, name, source, target):
 def replicate_to_shard(mesh):
     """Replicate to Shard: its time, and that nothing moves."""
     lines = []
-    for name, (rows, columns, calls) in SIZES.items():
+    for name, (rows, columns, *_) in SIZES.items():
         x = spmd.shard_tensor(np.zeros((rows, columns), np.float32), mesh, [R])
         with spmd.trace() as watched:
             spmd.reshard(x, mesh, [S0])
-        (ours,) = interleaved([lambda x=x: spmd.reshard(x, mesh, [S0])], calls=max(calls, 100), rounds=9)
+        (ours,) = interleaved([lambda x=x: spmd.reshard(x, mesh, [S0])], calls=20, rounds=20)
         lines.append(f"{'R -> S0':9} {name:>6} {ours}   {watched.bytes()} bytes in {watched.count()} collectives")
     return lines
 

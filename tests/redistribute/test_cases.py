@@ -86,6 +86,16 @@ def test_messages_in_chunks(mesh, monkeypatch, length):
     assert_equal(spmd.reshard(table, mesh, [S0]).numpy(), np.stack([whole, whole + 100]))
 
 
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "complex128"])
+@pytest.mark.parametrize("source, target", [(S1, R), (S1, S0), (S0, S1), (spmd.Shard(2), S1), (S1, spmd.Shard(1, 3))])
+def test_large_uneven_arrays(mesh, dtype, source, target):
+    whole = (np.arange(97 * 53 * 31) % 11).reshape(97, 53, 31).astype(dtype)
+    x = spmd.shard_tensor(whole, mesh, [source])
+    y = spmd.reshard(x, mesh, [target])
+    assert_all(y.to_local().numpy().flags.c_contiguous, "not in C order")
+    assert_equal(spmd.reshard(y, mesh, [R]).to_local().numpy(), whole)
+
+
 @pytest.mark.parametrize("make", [lambda a: a[:, 1:3], lambda a: np.asfortranarray(a), lambda a: a.T, lambda a: a[::-2]])
 def test_views_are_sent_by_value(mesh, make):
     whole = make(np.arange(12.0).reshape(3, 4) + 100 * mesh.rank)
