@@ -33,7 +33,7 @@ class Layer:
         return [parameter for _, parameter in self.named_parameters()]
 
     def sublayers(self):
-        """The layers in attributes, and theirs."""
+        """The layers in attributes, and theirs; each once."""
         return list(_sublayers(self, set()))
 
     def clear_gradients(self):
@@ -69,6 +69,6 @@ def _sublayers(value, visited):
         return
     visited.add(id(value))
     for _, item in _items(value):
-        if isinstance(item, Layer):
+        if isinstance(item, Layer) and id(item) not in visited:
             yield item
         yield from _sublayers(item, visited)
