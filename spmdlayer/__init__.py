@@ -29,6 +29,7 @@ from .dtypes import dtype
 from .local_layer import LocalLayer
 from .mesh import ProcessMesh, init_mesh
 from .nn.layer import Layer
+from .ops import distributed, methods  # noqa: F401: they install themselves
 from .ops.contraction import dot, einsum, tensordot
 from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
 from .ops.elementwise import (
@@ -69,9 +70,9 @@ from .ops.elementwise import (
     less,
     less_equal,
     log,
-    log10,
     log1p,
     log2,
+    log10,
     logical_and,
     logical_not,
     logical_or,
@@ -102,7 +103,6 @@ from .ops.elementwise import (
     where,
 )
 from .ops.indexing import take
-from .ops import distributed, methods  # noqa: F401: they install themselves
 from .ops.linear import matmul, outer, vecdot
 from .ops.reductions import (
     all,

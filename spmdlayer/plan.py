@@ -326,7 +326,5 @@ def _recut(layout, axis, goal, dim, sizes):
 def _like(layout, placements, target):
     """A layout of these placements, with the target's splits where it cuts a dim in the same way."""
     plain = Layout(layout.mesh_shape, placements, layout.shape)
-    splits = tuple(
-        sizes if plain.cuts(dim) == target.cuts(dim) else None for dim, sizes in enumerate(target.splits)
-    )
+    splits = tuple(sizes if plain.cuts(dim) == target.cuts(dim) else None for dim, sizes in enumerate(target.splits))
     return Layout(layout.mesh_shape, placements, layout.shape, splits)

@@ -2,8 +2,6 @@
 
 from functools import lru_cache
 
-from .layout import Layout
-
 
 class Spec:
     """Where the pieces of one global array are: a `ProcessMesh` and a `Layout`.
@@ -36,6 +34,7 @@ class Spec:
 
     def __repr__(self):
         return f"Spec(mesh={self.mesh!r}, placements={list(self.placements)}, shape={self.shape})"
+
 
 @lru_cache(maxsize=4096)
 def spec_of(mesh, layout):

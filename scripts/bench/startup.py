@@ -9,7 +9,9 @@ CODE = "import time; t = time.perf_counter(); import {module}; print(time.perf_c
 
 def seconds(module):
     """The time of one import in a fresh process."""
-    done = subprocess.run([sys.executable, "-c", CODE.format(module=module)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(module=module)], capture_output=True, text=True, check=True
+    )
     return float(done.stdout)
 
 

@@ -54,14 +54,17 @@ def measure(operation, forward, vjp):
 
 def main():
     """Print the table; returns rows (name, forward above NumPy, backward above NumPy) in seconds."""
-    print("tape: microseconds an operation on 4 float64 items, above NumPy's own time (bars: 2.0 forward, 3.0 backward)")
+    print(
+        "tape: microseconds an operation on 4 float64 items, above NumPy's own time (bars: 2.0 forward, 3.0 backward)"
+    )
     rows = []
     for name, operation, forward, vjp in CASES:
         ours, back, theirs, their_back = measure(operation, forward, vjp)
         above, back_above = ours.median - theirs.median, back.median - their_back.median
         rows.append((name, above, back_above))
         print(
-            f"  {name:9} forward {1e6 * above:5.2f} (recorded {1e6 * ours.median:.2f}, NumPy {1e6 * theirs.median:.2f})   "
+            f"  {name:9} forward {1e6 * above:5.2f} (recorded {1e6 * ours.median:.2f}, "
+            f"NumPy {1e6 * theirs.median:.2f})   "
             f"backward {1e6 * back_above:5.2f} (recorded {1e6 * back.median:.2f}, NumPy {1e6 * their_back.median:.2f})"
         )
     return rows

@@ -65,5 +65,9 @@ def machine(mpi_library=""):
     except OSError as error:
         model = f"{model} (/proc/cpuinfo: {error.strerror})"
     cores = len(os.sched_getaffinity(0))
-    parts = [f"{model}, {cores} cores for this rank", f"Python {platform.python_version()}", f"numpy {numpy.__version__}"]
+    parts = [
+        f"{model}, {cores} cores for this rank",
+        f"Python {platform.python_version()}",
+        f"numpy {numpy.__version__}",
+    ]
     return ", ".join(parts + ([mpi_library] if mpi_library else []))

@@ -61,7 +61,8 @@ def _seed(root, given, create_graph):
         raise escaped(root._node.region)
     if given is None and root.size != 1:
         raise value_error(
-            f"grad_outputs: the root has shape {root.shape}; only one element needs none. Give its cotangent, or sum it first"
+            f"grad_outputs: the root has shape {root.shape}; only one element needs none. Give its cotangent, "
+            "or sum it first"
         )
     if root._spec is not None:
         return upper.seed(root, given)

@@ -28,7 +28,9 @@ class Context:
         """Keep inputs, outputs or other tensors for backward, on the tape."""
         for position, tensor in enumerate(tensors):
             if tensor is not None and not isinstance(tensor, Tensor):
-                raise type_error(f"save_for_backward: argument {position} is a {type(tensor).__name__}, a Tensor is needed")
+                raise type_error(
+                    f"save_for_backward: argument {position} is a {type(tensor).__name__}, a Tensor is needed"
+                )
         self._given = tensors
 
     @property
@@ -60,7 +62,8 @@ class _FunctionOp(NodeOp):
         cotangents = g if isinstance(g, Slots) else {0: g}
         grads = [_cotangent(cotangents.get(k), output) for k, output in enumerate(outputs)]
         context._saved = tuple(
-            None if entry is None else restore(entry[0], _edge(entry[1], node, len(outputs)), entry[2]) for entry in kept
+            None if entry is None else restore(entry[0], _edge(entry[1], node, len(outputs)), entry[2])
+            for entry in kept
         )
         try:
             result = function.backward(context, *grads)
@@ -98,7 +101,8 @@ def _edge(edge, node, outputs):
 def _checked(function, grads, inputs, edges):
     if len(grads) != len(edges):
         raise value_error(
-            f"{function.__name__}.backward returned {len(grads)} gradients for {len(edges)} inputs (None where there is none)"
+            f"{function.__name__}.backward returned {len(grads)} gradients for {len(edges)} inputs "
+            "(None where there is none)"
         )
     found = []
     for position, (g, shape, edge) in enumerate(zip(grads, inputs, edges)):
@@ -106,14 +110,18 @@ def _checked(function, grads, inputs, edges):
             found.append(None)
             continue
         if not isinstance(g, Tensor):
-            raise type_error(f"{function.__name__}.backward: gradient {position} is a {type(g).__name__}, a Tensor is needed")
+            raise type_error(
+                f"{function.__name__}.backward: gradient {position} is a {type(g).__name__}, a Tensor is needed"
+            )
         if g.shape != shape:
             raise value_error(
                 f"{function.__name__}.backward: gradient {position} has shape {g.shape}, the input has {shape}"
             )
         if g.is_dist() != (edge.spec is not None):
             kinds = ("distributed", "local") if g.is_dist() else ("local", "distributed")
-            raise type_error(f"{function.__name__}.backward: gradient {position} is {kinds[0]}, the input is {kinds[1]}")
+            raise type_error(
+                f"{function.__name__}.backward: gradient {position} is {kinds[0]}, the input is {kinds[1]}"
+            )
         found.append(g if edge.spec is None else upper.from_natural(edge.spec, g))
     return found
 
@@ -151,7 +159,9 @@ class Function:
         results = result if isinstance(result, tuple) else (result,)
         for position, output in enumerate(results):
             if not isinstance(output, Tensor):
-                raise type_error(f"{cls.__name__}.forward: output {position} is a {type(output).__name__}, a Tensor is needed")
+                raise type_error(
+                    f"{cls.__name__}.forward: output {position} is a {type(output).__name__}, a Tensor is needed"
+                )
         if not recorded:
             return result
         outputs = [wrap(output._data, None, output._spec) for output in results]
@@ -165,7 +175,9 @@ class Function:
         kept = []
         for tensor in context._given:
             output = next((k for k, result in enumerate(results) if tensor is result), None)
-            kept.append(None if tensor is None else (tensor._data, tensor._node if output is None else output, tensor._spec))
+            kept.append(
+                None if tensor is None else (tensor._data, tensor._node if output is None else output, tensor._spec)
+            )
         context._given = ()
         described = [(r._data.shape, r._data.dtype, array_module(r._data), r._spec) for r in results]
         shapes = [x.shape if isinstance(x, Tensor) else None for x in inputs]

@@ -50,7 +50,9 @@ class Tensor:
         if self._spec is None:
             return self._data.shape
         if self._spec.shape is None:
-            raise runtime_error("shape: not known on this rank, which the tensor's mesh does not contain; reshard brings it")
+            raise runtime_error(
+                "shape: not known on this rank, which the tensor's mesh does not contain; reshard brings it"
+            )
         return self._spec.shape
 
     @property
@@ -98,7 +100,9 @@ class Tensor:
             raise type_error(f"requires_grad: a bool is needed, {wanted!r} was given")
         if wanted and self._node is None:
             if not dtypes.is_inexact(self.dtype):
-                raise value_error(f"requires_grad: only floating point and complex tensors have gradients, not {self.dtype.name}")
+                raise value_error(
+                    f"requires_grad: only floating point and complex tensors have gradients, not {self.dtype.name}"
+                )
             self._node = make_leaf(self)
         elif not wanted and self._node is not None:
             if not self.is_leaf:
@@ -346,7 +350,9 @@ def as_raw(value, argument="data", dtype=None, copy=False):
     """A raw array from a local Tensor, array, number or nested list."""
     if isinstance(value, Tensor):
         if value._spec is not None:
-            raise type_error(f"{argument}: a distributed tensor was given where a local value is needed; use to_local()")
+            raise type_error(
+                f"{argument}: a distributed tensor was given where a local value is needed; use to_local()"
+            )
         raw = value._data
     elif is_array(value) and not isinstance(value, np.generic):
         raw = value
@@ -384,6 +390,6 @@ def check_not_in_region(what):
     """Raise where a collective question is asked in code that ranks run apart."""
     if state.region is not None:
         raise runtime_error(
-            f"{what} of a distributed tensor inside {state.region.label}: it is collective, and here each rank runs its "
-            "own code.  Pass the tensor as an input (or in captures=) to see this rank's piece"
+            f"{what} of a distributed tensor inside {state.region.label}: it is collective, and here each rank runs "
+            "its own code.  Pass the tensor as an input (or in captures=) to see this rank's piece"
         )

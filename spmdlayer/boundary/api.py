@@ -14,7 +14,7 @@ from ..dtypes import is_inexact
 from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
 from ..mesh import ProcessMesh
-from ..placement import Placement, Replicate, normalise
+from ..placement import Replicate, normalise
 from ..redistribute.crossing import FROM_LOCAL, communicating_node, from_local, make_spec, to_local
 from ..redistribute.reshard import check_target, reshard_spec
 from ..runtime import get_world_size, mpi
@@ -37,18 +37,24 @@ def check_distributed(x, function, argument="x"):
     if not isinstance(x, Tensor):
         raise type_error(f"{function}: {argument} must be a distributed tensor, {type(x).__name__} was given")
     if x._spec is None:
-        raise type_error(f"{function}: {argument} is a local tensor; make it distributed with dtensor_from_local or shard_tensor")
+        raise type_error(
+            f"{function}: {argument} is a local tensor; make it distributed with dtensor_from_local or shard_tensor"
+        )
     made, here = x._spec.region, state.region
     if (made is None) != (here is None):
-        where = f"from outside {here.label}; pass it as an input" if here is not None else "made inside a region that has ended"
+        where = (
+            f"from outside {here.label}; pass it as an input"
+            if here is not None
+            else "made inside a region that has ended"
+        )
         raise runtime_error(f"{function}: {argument} is a distributed tensor {where}")
 
 
 def _check_inside(x, function):
     if x._spec.mesh.coordinate is None:
         raise value_error(
-            f"{function}: this rank is outside the tensor's mesh, {x._spec.mesh!r}, and has no piece of it; reshard the "
-            "tensor to a mesh with this rank"
+            f"{function}: this rank is outside the tensor's mesh, {x._spec.mesh!r}, and has no piece of it; reshard "
+            "the tensor to a mesh with this rank"
         )
 
 
@@ -105,8 +111,9 @@ def _of_shape(tensor, mesh, placements, shape):
     right = layout.local_shape(mesh.coordinate)
     if tensor._data.shape != right:
         raise value_error(
-            f"dtensor_from_local: local has shape {tensor._data.shape}, but of global shape {shape} with {list(placements)} "
-            f"this rank holds {right} (numpy.array_split's sizes); without shape= the true sizes are found"
+            f"dtensor_from_local: local has shape {tensor._data.shape}, but of global shape {shape} with "
+            f"{list(placements)} this rank holds {right} (numpy.array_split's sizes); without shape= the true "
+            "sizes are found"
         )
     return layout
 
@@ -145,7 +152,9 @@ def dtensor_to_local(x, mesh=None, grad_placements=None):
     if mesh is not None:
         check_mesh(mesh)
         if mesh != x._spec.mesh:
-            raise value_error(f"dtensor_to_local: mesh {mesh!r} is not the tensor's, {x._spec.mesh!r}; reshard it first")
+            raise value_error(
+                f"dtensor_to_local: mesh {mesh!r} is not the tensor's, {x._spec.mesh!r}; reshard it first"
+            )
     _check_inside(x, "dtensor_to_local")
     entry = None if grad_placements is None else (None, placement_list(grad_placements, "grad_placements"))
     layout = gradient_layout(entry, x._spec, "dtensor_to_local: grad_placements", x._node is not None)

@@ -99,15 +99,15 @@ def _readable(layout, wanted, argument, dim_names):
         if own.kind in ("partial", "own"):
             if declared != own:
                 raise value_error(
-                    f"{argument}: along mesh axis {where} the input is {own!r}, so its gradient goes back share for share; "
-                    f"{declared!r} was declared, {own!r} or None is right"
+                    f"{argument}: along mesh axis {where} the input is {own!r}, so its gradient goes back share for "
+                    f"share; {declared!r} was declared, {own!r} or None is right"
                 )
             placements.append(OWN)
             continue
         if declared.kind == "partial" and declared.op != "sum":
             raise value_error(
-                f"{argument}: gradients are read as Shard, Replicate or Partial('sum'); {declared!r} was declared along "
-                f"mesh axis {where}"
+                f"{argument}: gradients are read as Shard, Replicate or Partial('sum'); {declared!r} was declared "
+                f"along mesh axis {where}"
             )
         placements.append(declared)
     result = layout.with_placements(tuple(placements))
@@ -177,4 +177,4 @@ def layout_of(mesh, placements, local_shapes, argument):
 @lru_cache(maxsize=4096)
 def _even(mesh_shape, placements, local_shape):
     coords = product(*map(range, mesh_shape))
-    return Layout.from_local_shapes(mesh_shape, placements, {coord: local_shape for coord in coords})
+    return Layout.from_local_shapes(mesh_shape, placements, dict.fromkeys(coords, local_shape))

@@ -151,8 +151,8 @@ class RegionInput(ToLocal):
             raise escaped(node.region)
         if state.engine.wanted is None:
             raise runtime_error(
-                f"backward() inside {node.region.label} has reached one of its inputs, whose gradient crosses only when "
-                "backward() runs outside; use grad(loss, inputs), or detach() the input"
+                f"backward() inside {node.region.label} has reached one of its inputs, whose gradient crosses only "
+                "when backward() runs outside; use grad(loss, inputs), or detach() the input"
             )
         return None
 

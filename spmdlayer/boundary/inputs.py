@@ -100,8 +100,8 @@ def check_inputs(label, leaves, captures):
         if here is None:
             raise runtime_error(f"{label}: {which} is a distributed tensor made inside a region that has ended")
         raise runtime_error(
-            f"{label}: {which} is a distributed tensor from outside {here.label}, where it has no meaning; pass it as an "
-            "input of the outer region"
+            f"{label}: {which} is a distributed tensor from outside {here.label}, where it has no meaning; pass it as "
+            "an input of the outer region"
         )
 
 
@@ -115,8 +115,8 @@ def check_meshes(label, leaves, captures, mesh):
             continue
         which = f"input {position}" if position < len(leaves) else f"captures[{position - len(leaves)}]"
         raise value_error(
-            f"{label}: {which} is on {own!r} and the region on {mesh!r}, which has other ranks; reshard it to that mesh "
-            "first"
+            f"{label}: {which} is on {own!r} and the region on {mesh!r}, which has other ranks; reshard it to that "
+            "mesh first"
         )
 
 
@@ -132,7 +132,9 @@ def as_declared(leaves, entries, mesh, label, name, reshard_inputs):
             continue
         where = f"{label}: {name}[{position}]"
         if leaf._spec is None:
-            raise value_error(f"{where} declares {list(entry[1])}, but the input is a local tensor; None is right for it")
+            raise value_error(
+                f"{where} declares {list(entry[1])}, but the input is a local tensor; None is right for it"
+            )
         own = mesh if entry[0] is None else entry[0]
         ndim = None if leaf._spec.shape is None else len(leaf._spec.shape)
         wanted = normalise(entry[1], own.ndim, ndim, own.dim_names, where)
@@ -177,7 +179,8 @@ def crossings_of(leaves, entries, auto, label, name):
 def captured_crossings(captures):
     """The Crossing of each captured tensor, by the auto rule; None for a local one."""
     return [
-        Crossing("captures", c._spec, auto_layout(c._spec.layout), False) if c._spec is not None else None for c in captures
+        Crossing("captures", c._spec, auto_layout(c._spec.layout), False) if c._spec is not None else None
+        for c in captures
     ]
 
 

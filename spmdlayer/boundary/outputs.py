@@ -43,9 +43,7 @@ def check_count(outputs, declared, label, name):
 def rows_of(outputs, declared, compared):
     """This rank's rows of the record."""
     return [
-        local_row(tensor)
-        if placements is None
-        else row_of(tensor, compared and REPLICATE in placements)
+        local_row(tensor) if placements is None else row_of(tensor, compared and REPLICATE in placements)
         for tensor, placements in zip(outputs, declared)
     ]
 
@@ -76,7 +74,7 @@ def leave_region(outputs, specs, tables, fence, auto):
     for index, (tensor, spec) in enumerate(zip(outputs, specs)):
         recorded = (
             state.grad_enabled
-            and any([rows[index].requires_grad for rows in tables])
+            and any(rows[index].requires_grad for rows in tables)
             and is_inexact(tensor._data.dtype)
         )
         if spec is None:

@@ -127,7 +127,7 @@ class Boundary:
         )
 
     def _out_placements(self, mesh):
-        """The checked placements of each output, None for one that stays local; dims are checked when they are known."""
+        """The checked placements of each output, None for one that stays local; dims are checked later."""
         found = self._declared.get(mesh)
         if found is not None:
             return found
@@ -136,8 +136,8 @@ class Boundary:
             name = f"{self.label}: {self.names[0]}[{index}]"
             if entry is not None and entry[0] is not None and entry[0] != mesh:
                 raise value_error(
-                    f"{name} is on {entry[0]!r} and another output on {mesh!r}; the outputs of one region have one mesh "
-                    "(reshard moves a tensor to another)"
+                    f"{name} is on {entry[0]!r} and another output on {mesh!r}; the outputs of one region have one "
+                    "mesh (reshard moves a tensor to another)"
                 )
             declared.append(None if entry is None else check_out_placements(entry[1], mesh, name))
         self._declared[mesh] = declared

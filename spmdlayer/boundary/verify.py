@@ -118,9 +118,9 @@ def warn_of_copies(check, array, mesh, axes, name):
     if rows[0][1] and all(row == rows[0] for row in rows):
         where = ", ".join(axis_name(mesh, axis) for axis in axes)
         warnings.warn(
-            f"{check.site.label}: {name} declares Partial('sum') along mesh axis {where}, and the gradients of all ranks "
-            "there are equal bit for bit: their sum counts them once a rank.  If each is the whole gradient already "
-            "(the code has summed it), Replicate() fits",
+            f"{check.site.label}: {name} declares Partial('sum') along mesh axis {where}, and the gradients of all "
+            "ranks there are equal bit for bit: their sum counts them once a rank.  If each is the whole gradient "
+            "already (the code has summed it), Replicate() fits",
             stacklevel=2,
         )
 

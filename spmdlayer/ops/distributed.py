@@ -18,6 +18,7 @@ from ..config import state
 from ..dtypes import is_inexact
 from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
+from ..redistribute.between import PLACEHOLDER, UnknownSpec
 from ..redistribute.carry_out import redistribute
 from ..redistribute.crossing import (
     OWN,
@@ -31,9 +32,8 @@ from ..redistribute.crossing import (
     zeros,
 )
 from ..redistribute.reshard import conform, reshard_to
-from ..redistribute.between import PLACEHOLDER, UnknownSpec
 from .registry import Params, _fixes, operations, raw_namespace, run_forward, set_distributed_apply
-from .rules import Call, Rule, elementwise_rule, replicated
+from .rules import Call, elementwise_rule, replicated
 
 _SCALARS = frozenset({bool, int, float, complex})
 
@@ -70,9 +70,7 @@ class _Operation(DistributedOp):
     def pull_graph(self, node, g):
         record = node.params
         g = zeros(node.spec, record.dtype, record.module) if g is None else conform(g, node.spec)
-        return tuple(
-            None if edge is None else self._recorded(node, record, g, i) for i, edge in enumerate(node.edges)
-        )
+        return tuple(None if edge is None else self._recorded(node, record, g, i) for i, edge in enumerate(node.edges))
 
     @staticmethod
     def _recorded(node, record, g, position):
@@ -160,7 +158,8 @@ def _common_mesh(op, operands):
             mesh = operand._spec.mesh
         elif operand._spec.mesh != mesh:
             raise value_error(
-                f"{op.name}: operand {position} is on {operand._spec.mesh!r} and another on {mesh!r}; reshard one of them"
+                f"{op.name}: operand {position} is on {operand._spec.mesh!r} and another on {mesh!r}; "
+                "reshard one of them"
             )
         _check_region(op, operand, position)
     return mesh
@@ -172,10 +171,12 @@ def _check_region(op, operand, position):
         return
     if here is not None:
         raise runtime_error(
-            f"{op.name}: operand {position} is a distributed tensor from outside {here.label}, where everything is local; "
-            "pass it as an input of the layer, or name it in captures="
+            f"{op.name}: operand {position} is a distributed tensor from outside {here.label}, where everything is "
+            "local; pass it as an input of the layer, or name it in captures="
         )
-    raise runtime_error(f"{op.name}: operand {position} is a distributed tensor made inside {made.label}, which has ended")
+    raise runtime_error(
+        f"{op.name}: operand {position} is a distributed tensor made inside {made.label}, which has ended"
+    )
 
 
 _rules = {}
@@ -235,7 +236,9 @@ def apply_distributed(op, operands, params):
         layout = Layout(tuple(mesh.shape), (REPLICATE,) * mesh.ndim, result.shape)
     spec = make_spec(mesh, layout)
     edges = tuple(x._node if isinstance(x, Tensor) else None for x in moved)
-    if not (op.differentiable and state.grad_enabled and is_inexact(result.dtype) and any(e is not None for e in edges)):
+    if not (
+        op.differentiable and state.grad_enabled and is_inexact(result.dtype) and any(e is not None for e in edges)
+    ):
         return wrap(result, None, spec)
     return wrap(result, _record(op, rule, moved, arrays, edges, result, local, spec), spec)
 

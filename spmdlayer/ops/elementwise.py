@@ -210,9 +210,7 @@ def _astype_rule(call):
 
 
 # The cotangent comes back in the input's dtype, as that of every elementwise operation.
-_astype, _ = elementwise(
-    "astype", (_same,), lambda np, x, dtype: x.astype(dtype, copy=False), rule=_astype_rule
-)
+_astype, _ = elementwise("astype", (_same,), lambda np, x, dtype: x.astype(dtype, copy=False), rule=_astype_rule)
 
 
 def astype(x, dtype):

@@ -187,9 +187,7 @@ class Op(NodeOp):
 def saved_tensors(node):
     """What a node saved, as Tensors that are still on the tape."""
     saved = node.saved
-    tensors = [
-        wrap(value, edge, None) if is_array(value) else value for value, edge in zip(saved[:-1], node.edges)
-    ]
+    tensors = [wrap(value, edge, None) if is_array(value) else value for value, edge in zip(saved[:-1], node.edges)]
     tensors.append(None if saved[-1] is None else wrap(saved[-1], node, None))
     return tensors
 
@@ -251,7 +249,10 @@ def apply(op, operands, params=None):
             edges.append(None)
     result = run_forward(op, arrays, params)
     recorded = (
-        op.differentiable and state.grad_enabled and any(edge is not None for edge in edges) and is_inexact(result.dtype)
+        op.differentiable
+        and state.grad_enabled
+        and any(edge is not None for edge in edges)
+        and is_inexact(result.dtype)
     )
     if not recorded:
         return wrap(result, None, None)
@@ -266,7 +267,9 @@ def as_operand(op, position, operand):
         array = operand if is_array(operand) and not isinstance(operand, np.generic) else np.asarray(operand)
         if supported(array.dtype):
             return array
-    raise type_error(f"{op.name}: operand {position} is a {type(operand).__name__}; a tensor, array or number is needed")
+    raise type_error(
+        f"{op.name}: operand {position} is a {type(operand).__name__}; a tensor, array or number is needed"
+    )
 
 
 def run_forward(op, arrays, params):
@@ -388,7 +391,10 @@ def binary(name, vjps=None, forward=None, linear=None, doc=None):
 
 def _publish(op, call, doc, signature):
     call.__name__ = call.__qualname__ = op.name
-    call.__doc__ = doc or f"Elementwise {op.name}, as numpy.{op.name}; local or distributed, differentiable where it has a gradient."
+    call.__doc__ = (
+        doc
+        or f"Elementwise {op.name}, as numpy.{op.name}; local or distributed, differentiable where it has a gradient."
+    )
     op.public = call
     return call
 

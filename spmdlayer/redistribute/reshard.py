@@ -339,7 +339,10 @@ def _to_common(g, layout):
     if any(p.kind == "own" and q.kind == "replicate" for p, q in zip(layout.placements, g._spec.placements)):
         g = relabel(
             g,
-            [p if p.kind == "own" and q.kind == "replicate" else q for p, q in zip(layout.placements, g._spec.placements)],
+            [
+                p if p.kind == "own" and q.kind == "replicate" else q
+                for p, q in zip(layout.placements, g._spec.placements)
+            ],
         )
     return reshard_to(g, layout)
 
