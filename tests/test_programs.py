@@ -148,7 +148,8 @@ class Program:
         rng = np.random.default_rng(seed)
         self.mesh = mesh
         self.values = [rng.normal(size=(ROWS, COLUMNS)) for _ in range(2)]
-        self.starts = [[p if p.kind != "partial" else spmd.Replicate() for p in placements(rng, mesh)] for _ in range(2)]
+        starts = [placements(rng, mesh) for _ in range(2)]
+        self.starts = [[p if p.kind != "partial" else spmd.Replicate() for p in start] for start in starts]
         chosen = rng.integers(len(STEPS), size=length)
         self.steps = [STEPS[k](rng, mesh) for k in chosen]
         self.weight = rng.normal(size=(ROWS, COLUMNS))

@@ -397,7 +397,7 @@ def test_the_graph_of_a_region_is_freed_without_the_collector(recompute):
 @pytest.mark.mpi
 @pytest.mark.parametrize("placement", ["R", "S", "sum", "avg", "max", "min"])
 def test_hooks_of_distributed_tensors_see_the_global_gradient(placement):
-    n, r = spmd.get_world_size(), spmd.get_rank()
+    n = spmd.get_world_size()
     mesh = spmd.init_mesh((n,))
     kinds = {"R": spmd.Replicate(), "S": spmd.Shard(0)}
     target = kinds.get(placement) or spmd.Partial(placement)

@@ -1,7 +1,6 @@
 """What the tests of the boundary share: meshes, tensors with known values, and layers around a function."""
 
 import numpy as np
-import pytest
 
 import spmdlayer as spmd
 
@@ -14,11 +13,6 @@ def S(dim=0):
 
 def whole_mesh():
     return spmd.init_mesh((spmd.get_world_size(),), ("x",))
-
-
-@pytest.fixture
-def mesh():
-    return whole_mesh()
 
 
 def replicated(values, mesh, requires_grad=True):

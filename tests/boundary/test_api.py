@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from boundary_helpers import P, R, S, check, layer, mesh, own_part, replicated, sharded  # noqa: F401
+from boundary_helpers import P, R, S, check, layer, own_part, replicated, sharded
 from mpi_helpers import agree
 
 import spmdlayer as spmd
@@ -147,7 +147,7 @@ def test_a_users_own_communicator():
 
 
 def test_to_local_yields_the_piece(mesh):
-    n, r = mesh.size, mesh.rank
+    r = mesh.rank
     x, whole = sharded(mesh)
     check(spmd.dtensor_to_local(x), own_part(whole, mesh))
     check(spmd.dtensor_to_local(x, mesh, [S()]), own_part(whole, mesh))
@@ -186,7 +186,7 @@ def test_pieces_of_partial_tensors_get_their_own_gradients(mesh):
 
 
 def test_there_and_back_is_the_identity(mesh):
-    n, r = mesh.size, mesh.rank
+    r = mesh.rank
     x, whole = sharded(mesh)
     again = spmd.dtensor_from_local(x.to_local(), mesh, [S()])
     (again * whole).sum().backward()

@@ -6,7 +6,7 @@ differentiate local scalars the loss is their sum.
 
 import numpy as np
 import pytest
-from boundary_helpers import P, R, S, check, layer, mesh, own_part, replicated, sharded  # noqa: F401
+from boundary_helpers import P, R, S, check, layer, own_part, replicated, sharded
 from mpi_helpers import parallel_raises
 
 import spmdlayer as spmd
@@ -31,7 +31,7 @@ def test_gradients_that_are_parts_are_added_before_they_go_back(mesh):
 @pytest.mark.parametrize("placement", [S(), R])
 @pytest.mark.parametrize("incoming", [P, None])
 def test_gradients_of_slices_and_copies(mesh, placement, incoming):
-    n, r = mesh.size, mesh.rank
+    n = mesh.size
     local, x = from_ranks([1.0, 2.0], mesh, placement)
     whole = x.reshard([R]).to_local([incoming])
     weights = np.arange(1.0, 1 + whole.size)

@@ -8,11 +8,6 @@ import spmdlayer as spmd
 pytestmark = pytest.mark.mpi
 
 
-@pytest.fixture
-def mesh():
-    return spmd.init_mesh((spmd.get_world_size(),), ("x",))
-
-
 def replicated(values, mesh):
     return spmd.shard_tensor(np.array(values), mesh, [spmd.Replicate()], requires_grad=True)
 

@@ -4,7 +4,7 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
-from boundary_helpers import P, R, S, check, layer, mesh, own_part, replicated, sharded  # noqa: F401
+from boundary_helpers import P, R, S, check, layer, own_part, replicated, sharded
 
 import spmdlayer as spmd
 
@@ -111,7 +111,7 @@ def test_auto_with_outputs_of_each_placement(mesh):
 
 
 def test_auto_of_partial_inputs_goes_share_for_share(mesh):
-    n, r = mesh.size, mesh.rank
+    r = mesh.rank
     local = spmd.tensor([1.0 + r, 2.0], requires_grad=True)
     x = spmd.dtensor_from_local(local, mesh, [P])
     layer(lambda x: (x * x).sum(), [(mesh, [P])], "auto")(x).backward()
@@ -474,7 +474,7 @@ def test_a_result_kept_in_an_attribute_is_harmless(mesh):
 
 
 def test_recompute_runs_forward_again_and_gives_the_same(mesh):
-    n, r = mesh.size, mesh.rank
+    r = mesh.rank
     x, whole = sharded(mesh)
     w = replicated([2.0], mesh)
     own = spmd.tensor([1.0 + r], requires_grad=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from boundary_helpers import P, R, S, check, mesh, own_part, replicated, sharded  # noqa: F401
+from boundary_helpers import P, R, S, check, replicated, sharded
 
 import spmdlayer as spmd
 
@@ -87,7 +87,7 @@ def test_the_mesh_comes_from_where_it_can(mesh):
 
 
 def test_captures_are_local_inside_and_have_gradients(mesh):
-    n, r = mesh.size, mesh.rank
+    n = mesh.size
     x, whole = sharded(mesh)
     w = replicated([2.0], mesh)
     table, rows = sharded(mesh)

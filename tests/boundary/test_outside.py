@@ -50,7 +50,7 @@ def test_what_a_rank_outside_may_ask():
         check(unknown, np.arange(4.0))
         return
     with pytest.raises(RuntimeError, match="not known on this rank.*reshard"):
-        unknown.shape
+        _ = unknown.shape
     for ask in (str, lambda y: y.numpy(), spmd.unshard_dtensor, lambda y: y.to_local()):
         with pytest.raises(ValueError, match="outside.*reshard"):
             ask(unknown)
@@ -118,7 +118,6 @@ def test_a_reshard_brings_shape_and_values(target):
 
 def test_gradients_from_another_mesh():
     first, others = first_and_others()
-    n = spmd.get_world_size()
     local = spmd.tensor(np.arange(4.0), requires_grad=True)
     x = spmd.dtensor_from_local(local, first, [R])
     (x.reshard(everyone(), [S()]) * np.arange(1.0, 5.0)).sum().backward()
@@ -153,7 +152,7 @@ def test_backward_through_a_two_stage_pipeline():
     stages = [Stage(first, 2.0), Stage(others, 3.0)]
     weights = [stage.weight for stage in stages]
     expected = np.array([2.0, 3.0])
-    for step in range(3):
+    for _ in range(3):
         y = stages[1](stages[0](x).reshard(others, [S()]))
         loss = layer(lambda y: (y * y).sum(), [(others, [P])])(y)
         loss.backward()

@@ -12,11 +12,6 @@ import spmdlayer as spmd
 pytestmark = pytest.mark.mpi
 
 
-@pytest.fixture
-def mesh():
-    return spmd.init_mesh((spmd.get_world_size(),), ("x",))
-
-
 def pieces(n, shape, seed=1):
     """Every rank's piece, the same table on all ranks."""
     return np.random.default_rng(seed).uniform(0.5, 2.0, (n, *shape))
@@ -167,7 +162,8 @@ def test_a_prod_leaf_raises_and_works_as_an_intermediate(mesh):
     local = leaf([1.0 + mesh.rank])
     x = spmd.dtensor_from_local(local, mesh, [spmd.Partial("prod")])
     total = np.prod(np.arange(1.0, mesh.size + 1))
-    np.testing.assert_allclose(spmd.grad(x.reshard([spmd.Replicate()]).sum(), local).numpy(), [total / (1.0 + mesh.rank)])
+    (gradient,) = spmd.grad(x.reshard([spmd.Replicate()]).sum(), [local])
+    np.testing.assert_allclose(gradient.numpy(), [total / (1.0 + mesh.rank)])
     x = spmd.dtensor_from_local(np.array([2.0]), mesh, [spmd.Partial("prod")])
     x.requires_grad = True
     with pytest.raises(ValueError, match="prod"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from boundary_helpers import P, R, S, check, layer, mesh, replicated, sharded  # noqa: F401
+from boundary_helpers import P, R, S, check, layer, replicated, sharded
 from mpi_helpers import agree, parallel_raises
 
 import spmdlayer as spmd
@@ -196,7 +196,7 @@ def test_two_axes_of_which_one_differs():
     with parallel_raises(ValueError, "'columns'"):
         layer(lambda w: w * (1.0 + i * j), [[P, P]], [[P, R]])(w).sum().backward()
     w.clear_grad()
-    for _ in range(6):  # zero in one row of the mesh and not in the other: the count of what was compared stays the same
+    for _ in range(6):  # zero in one row of the mesh, not in the other: the count of what was compared stays the same
         layer(lambda w: w * (1.0 * i), [[P, R]], [[P, R]])(w).sum().backward()
     check(w.grad, [6.0])
 

@@ -43,7 +43,8 @@ def test_names_and_parameters():
         "table.first.bias",
         "scale",
     ]
-    assert [p is q for p, q in zip(network.parameters(), [network.layers[0].weight, network.layers[0].bias])] == [True] * 2
+    expected = [network.layers[0].weight, network.layers[0].bias]
+    assert [p is q for p, q in zip(network.parameters(), expected)] == [True] * 2
     assert [name for name, _ in network.named_parameters("net")][-1] == "net.scale"
     assert "table.constant" in [name for name, _ in network.named_tensors()]
     assert network.sublayers() == [*network.layers, network.table["first"]]

@@ -121,13 +121,9 @@ def test_derivatives_to_second_order(seed):
         g = spmd.reshard(g, everyone, whole)
         again = spmd.reshard(spmd.grad((g * along).sum(), x), everyone, whole)
 
-        def right(first=first, second=second, between=between, seen=(g, again), known=(values, weight, along)):
-            what = f"seed {(50 + seed, round)}: {first!r} to {between} on {second!r}"
-            values, weight, along = known
-            assert_close(seen[0].detach().numpy(), 3 * weight * values**2, what)
-            assert_close(seen[1].detach().numpy(), 6 * weight * values * along, what)
-
-        problems.append(attempt(right))
+        what = f"seed {(50 + seed, round)}: {first!r} to {between} on {second!r}"
+        for seen, expected in ((g, 3 * weight * values**2), (again, 6 * weight * values * along)):
+            problems.append(attempt(assert_close, seen.detach().numpy(), expected, what))
     report(problems)
 
 

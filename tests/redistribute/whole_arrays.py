@@ -180,7 +180,9 @@ def all_placements(ndim, kind):
 
 def random_placements(rng, ndim, mesh_ndim, kind):
     choices = all_placements(ndim, kind)
-    weights = np.array([4.0 if p.is_replicated() else (3.0 if p.is_shard() and p.block is None else 1.0) for p in choices])
+    weights = np.array(
+        [4.0 if p.is_replicated() else 3.0 if p.is_shard() and p.block is None else 1.0 for p in choices]
+    )
     return [choices[k] for k in rng.choice(len(choices), mesh_ndim, p=weights / weights.sum())]
 
 
