@@ -5,6 +5,8 @@ a fresh result included; where several ways were worth trying, the fastest one
 counts.  Sizes are those of the whole array.
 """
 
+from functools import partial
+
 import numpy as np
 from timing import interleaved, machine
 
@@ -126,10 +128,11 @@ class ByHand:
     def raw(self, source, target, x):
         """The bare collective, with its buffers at hand and nothing packed."""
         comm = self.comm
-        if target is R:
-            call, out = (comm.Allreduce, np.empty_like(x)) if source is P else (comm.Allgather, np.empty(self.shape, x.dtype))
-        elif source is P:
-            call, out = comm.Reduce_scatter_block, np.empty(x.size // 2, x.dtype)
+        if source is P:
+            call, like = (comm.Allreduce, x) if target is R else (comm.Reduce_scatter_block, x[: len(x) // 2])
+            out = np.empty_like(like)
+        elif target is R:
+            call, out = comm.Allgather, np.empty(self.shape, x.dtype)
         else:
             call, out = comm.Alltoall, np.empty_like(x)
         return lambda: call(x, out)
@@ -141,23 +144,26 @@ def arrow(source, target):
 
 
 def measure(mesh, name, source, target):
-    """One line of the table; returns (microseconds above the raw call, or ratio to the best by hand)."""
+    """One line of the table: a conversion at one size."""
     rows, columns, calls, rounds = SIZES[name]
     hand = ByHand(mesh.get_group(0), rows, columns)
     whole = np.random.default_rng(0).random((rows, columns), np.float32)
     x = spmd.shard_tensor(whole, mesh, [source])
     piece = np.ascontiguousarray(x.to_local().numpy())
     small = name == "4 KiB"
-    others = [hand.raw(source, target, piece)] if small else [lambda way=way: way(piece) for way in hand.ways(source, target)]
+    ways = [] if small else hand.ways(source, target)
+    others = [partial(way, piece) for way in ways] or [hand.raw(source, target, piece)]
     ours, *theirs = interleaved(
         [lambda: spmd.reshard(x, mesh, [target]), *others], calls, rounds, mesh.get_group(0).Barrier
     )
     best = min(theirs, key=lambda figure: figure.median)
     if small:
         above, least = 1e6 * (ours.median - best.median), 1e6 * (ours.low - best.low)
-        return f"{arrow(source, target):9} {name:>6} {ours}   raw {best}   above: {above:6.2f} us, of the fastest {least:6.2f}"
-    ratio, fastest = best.median / ours.median, min(figure.low for figure in theirs) / ours.low
-    return f"{arrow(source, target):9} {name:>6} {ours}   by hand {best}   ratio: {ratio:5.2f}, of the fastest {fastest:5.2f}"
+        result = f"raw {best}   above: {above:6.2f} us, of the fastest {least:6.2f}"
+    else:
+        ratio, fastest = best.median / ours.median, min(figure.low for figure in theirs) / ours.low
+        result = f"by hand {best}   ratio: {ratio:5.2f}, of the fastest {fastest:5.2f}"
+    return f"{arrow(source, target):9} {name:>6} {ours}   {result}"
 
 
 def replicate_to_shard(mesh):
