@@ -1,10 +1,13 @@
 """`LocalLayer`: the boundary as a layer."""
 
+from .autograd.tensor import Tensor
 from .boundary.attrs import parse_attrs, parse_outs
 from .boundary.region import Boundary
 from .config import state
 from .errors import type_error
 from .nn.layer import Layer
+
+_MAY_HOLD_TENSORS = (Tensor, Layer, list, tuple, dict)
 
 
 class LocalLayer(Layer):
@@ -72,5 +75,7 @@ class LocalLayer(Layer):
                 f"{type(self).__name__}: call super().__init__(out_dist_attrs, grad_dist_attrs) in __init__"
             )
         # One from another region, such as a result kept in an attribute, has no piece here; using it raises.
-        captures = [t for _, t in self.named_tensors() if t.is_dist() and t._spec.region is state.region]
+        captures = ()
+        if any(isinstance(value, _MAY_HOLD_TENSORS) for value in vars(self).values()):
+            captures = [t for _, t in self.named_tensors() if t.is_dist() and t._spec.region is state.region]
         return boundary(self.forward, inputs, kwargs, captures)

@@ -29,6 +29,7 @@ from ..redistribute.crossing import (
     map_local,
     zeros,
 )
+from ..spec import spec_of
 
 
 class Region:
@@ -87,6 +88,10 @@ def enter(fence):
     if entry is not None:
         return entry
     check = fence.site.begin_backward() if fence.site is not None else None
+    if not engine.create_graph and not fence.sources:
+        entry = engine.entered[fence.region] = Entry(fence, None, check)
+        pend(fence.nodes)
+        return entry
     family = _with_sources(fence)
     backward = None
     if engine.create_graph:
@@ -116,7 +121,11 @@ def pend(nodes):
 
 
 class RegionInput(ToLocal):
-    """A distributed tensor's way into a region."""
+    """A distributed tensor's way into a region.
+
+    Its params: the Spec in which local gradients are read, what a zero one is
+    like, and the Crossing.
+    """
 
     name = "region input"
 
@@ -124,20 +133,20 @@ class RegionInput(ToLocal):
         entry = self._entered(node)
         if entry is None:
             return HELD
-        spec, layout, zero, crossing = node.params
+        read, zero, crossing = node.params
         g = crossing.gradient(self.zero(zero) if g is None else g, entry)
-        return (distributed(g, make_spec(spec.mesh, layout)),)
+        return (distributed(g, read if state.region is None else make_spec(read.mesh, read.layout)),)
 
     def pull_graph(self, node, g):
         entry = self._entered(node)
         if entry is None:
             return HELD
-        spec, layout, zero, crossing = node.params
+        read, zero, crossing = node.params
         g = crossing.gradient(wrap(self.zero(zero), None, None) if g is None else g, entry)
         # The gradient leaves the backward region: it is an output of that, seen from outside.
         inside, state.region = state.region, entry.backward.region.parent
         try:
-            return (leave(g, make_spec(spec.mesh, layout), entry.backward, 1),)
+            return (leave(g, make_spec(read.mesh, read.layout), entry.backward, 1),)
         finally:
             state.region = inside
 
@@ -182,7 +191,7 @@ class RegionOutput(FromLocal):
             layout = layout.with_placements(tuple(SUM if p.kind == "replicate" else p for p in layout.placements))
         outside, state.region = state.region, entry.backward.region
         try:
-            return (pass_in(g, layout, PLAIN),)
+            return (pass_in(g, spec_of(g._spec.mesh, layout), PLAIN),)
         finally:
             state.region = outside
 
@@ -234,13 +243,13 @@ REGION_OUTPUT = RegionOutput()
 LOCAL_OUTPUT = LocalOutput()
 
 
-def pass_in(x, layout, crossing):
-    """A distributed tensor's piece inside the open region, its gradient read in `layout`."""
+def pass_in(x, read, crossing):
+    """A distributed tensor's piece inside the open region, its gradients read as pieces of the Spec `read`."""
     data = x._data
     node = None
     if x._node is not None and state.grad_enabled:
         zero = (data.shape, data.dtype, array_module(data))
-        node = communicating_node(REGION_INPUT, (x._node,), None, (x._spec, layout, zero, crossing))
+        node = communicating_node(REGION_INPUT, (x._node,), None, (read, zero, crossing))
     return wrap(data, node, None)
 
 

@@ -12,6 +12,7 @@ from ..config import settings, state
 from ..errors import runtime_error, type_error, value_error
 from ..placement import normalise
 from ..redistribute.reshard import reshard_spec
+from ..spec import spec_of
 from .attrs import auto_layout, gradient_layout
 from .fence import pass_in
 from .trees import flatten
@@ -25,18 +26,18 @@ class Crossing:
     ----------
     name : what declares it, for messages
     mesh : of the input
-    layout : in which the local gradients are read
+    read : Spec in which the local gradients are read
     claimed : mesh axes along which it is declared Replicate, to be verified
     summed : mesh axes along which it is declared Partial('sum')
     factor : what the local gradient is multiplied with
     """
 
-    __slots__ = ("name", "mesh", "layout", "claimed", "summed", "factor")
+    __slots__ = ("name", "mesh", "read", "claimed", "summed", "factor")
 
     def __init__(self, name, spec, layout, declared):
         self.name = name
         self.mesh = spec.mesh
-        self.layout = layout
+        self.read = spec_of(spec.mesh, layout)
         self.claimed = self.summed = ()
         self.factor = 1
         if declared:
@@ -186,7 +187,7 @@ def captured_crossings(captures):
 
 def enter_region(tensors, crossings):
     """Each tensor's piece inside the open region; what isn't distributed as it is."""
-    return [tensor if way is None else pass_in(tensor, way.layout, way) for tensor, way in zip(tensors, crossings)]
+    return [tensor if way is None else pass_in(tensor, way.read, way) for tensor, way in zip(tensors, crossings)]
 
 
 @contextmanager

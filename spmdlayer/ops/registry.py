@@ -73,7 +73,8 @@ class _Operations:
         return op.public
 
 
-_raw_namespaces = {}
+_numpy = _Raw(np)
+_raw_namespaces = {np: _numpy}
 operations = _Operations()
 
 
@@ -165,20 +166,25 @@ class Op(NodeOp):
 
     def gradients(self, xp, node, g, saved, params):
         """The cotangents of a node's inputs, None where nobody asks."""
-        grads = []
-        fix = params if self.elementwise else None
-        for position, edge in enumerate(node.edges):
-            if edge is None:
-                grads.append(None)
-                continue
-            grad = self.vjp_of(position)(xp, g, saved, params, position)
-            if fix is not None and fix[position] is not None:
-                grad = unbroadcast(xp, grad, *fix[position])
-            grads.append(grad)
-        return grads
+        if self.elementwise:
+            # An elementwise node's parameters are None, or what each input's cotangent is summed back to.
+            grads = [
+                None if edge is None else vjp(xp, g, saved, None, 0) for edge, vjp in zip(node.edges, self.vjps)
+            ]
+            if params is not None:
+                grads = [
+                    grad if grad is None or fix is None else unbroadcast(xp, grad, *fix)
+                    for grad, fix in zip(grads, params)
+                ]
+            return grads
+        return [
+            None if edge is None else self.vjp_of(position)(xp, g, saved, params, position)
+            for position, edge in enumerate(node.edges)
+        ]
 
     def pull(self, node, g):
-        return self.gradients(raw_namespace(g), node, g, node.saved, node.params)
+        xp = _numpy if type(g) is _ndarray else raw_namespace(g)
+        return self.gradients(xp, node, g, node.saved, node.params)
 
     def pull_graph(self, node, g):
         return self.gradients(operations, node, g, saved_tensors(node), node.params)

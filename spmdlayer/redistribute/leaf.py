@@ -103,16 +103,18 @@ def seed(root, given):
     mesh = spec.mesh
     if mesh.coordinate is None:
         return root._node, no_data(spec)
-    plain = without_partials(spec.layout)
+    partial = [(axis, p.op) for axis, p in enumerate(spec.placements) if p.kind == "partial"]
+    plain = without_partials(spec.layout) if partial else spec.layout
     if given is None:
         g = wrap(array_module(root._data).ones(root._data.shape, root.dtype), None, make_spec(mesh, plain))
     elif isinstance(given, Tensor) and given._spec is not None:
+        if given._spec is spec and not partial:
+            return root._node, given
         if given.shape != spec.shape:
             raise value_error(f"grad_outputs: global shape {given.shape} was given, the root has {spec.shape}")
         g = reshard_to(reshard_spec(given, mesh, plain.placements), plain)
     else:
         g = reshard_to(_replicated(given, root, mesh), plain)
-    partial = [(axis, p.op) for axis, p in enumerate(spec.placements) if p.kind == "partial"]
     if all(op in ("sum", "avg") for _, op in partial):
         for axis, op in partial:
             g = share(g, axis, op)
