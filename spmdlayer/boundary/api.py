@@ -241,8 +241,6 @@ def reshard(x, mesh, placements):
     """
     check_distributed(x, "reshard")
     check_mesh(mesh)
-    ndim = None if x._spec.shape is None else len(x._spec.shape)
-    placements = normalise(placements, mesh.ndim, ndim, mesh.dim_names)
     return reshard_spec(x, mesh, placements)
 
 

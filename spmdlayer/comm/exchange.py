@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+from ..runtime import mpi
+
 # Elements in one message: counts of MPI before version 4 are 32-bit integers.
 CHUNK = 1 << 30
 # Bytes of a result from which each pair of ranks sends for itself, so that this rank's own part is copied only once.
@@ -90,13 +92,14 @@ def allgather_into_dim(channel, x, dim, sizes):
     """Every rank's array, concatenated along a dimension."""
     before, after = x.shape[:dim], x.shape[dim + 1 :]
     rows, row, total = math.prod(before), math.prod(after), sum(sizes)
+    nbytes = rows * total * row * x.itemsize
+    if nbytes >= PAIRWISE and (rows > 1 or channel.size == 2):
+        return alltoall_into_dim(channel, [x] * channel.size, dim, sizes)
     if rows == 1:
         out = np.empty((*before, total, *after), x.dtype)
         if out.size:
             _gather(channel, x, out, [size * row for size in sizes])
         return out
-    if rows * total * row * x.itemsize >= PAIRWISE:
-        return alltoall_into_dim(channel, [x] * channel.size, dim, sizes)
     if sizes.count(sizes[0]) < channel.size:
         return np.concatenate(allgather(channel, x, [(*before, size, *after) for size in sizes]), axis=dim)
     pieces = np.empty((channel.size, *x.shape), x.dtype)
@@ -129,12 +132,28 @@ def alltoall_into_dim(channel, blocks, dim, sizes):
         received = [out[(*index, slice(start, stop))] for start, stop in bounds]
         _trade(channel, blocks, received)
         received[rank][...] = own
+    elif channel.size == 2 and PAIRWISE <= out.nbytes and min(sizes) and 0 < blocks[1 - rank].size <= CHUNK >= out.size:
+        _swap_strided(channel, blocks, out, dim, sizes)
     else:
         received = [np.empty((*before, size, *after), out.dtype) for size in sizes]
         received[rank] = own
         _trade(channel, blocks, received)
         np.concatenate(received, axis=dim, out=out)
     return out
+
+
+def _swap_strided(channel, blocks, out, dim, sizes):
+    """The same between two ranks, where MPI puts what comes in its places: a copy less."""
+    rank, other = channel.rank, 1 - channel.rank
+    row = math.prod(out.shape[dim + 1 :])
+    starts = (0, sizes[0])
+    flat = wire(out).reshape(-1)
+    item = mpi().Datatype.fromcode(flat.dtype.char)
+    place = item.Create_vector(math.prod(out.shape[:dim]), sizes[other] * row, sum(sizes) * row).Commit()
+    sent, first = wire(contiguous(blocks[other])), starts[other] * row
+    channel.mpi.Sendrecv(sent, other, TAG, (flat[first:], 1, place), other, TAG)
+    place.Free()
+    out[(slice(None),) * dim + (slice(starts[rank], starts[rank] + sizes[rank]),)] = blocks[rank]
 
 
 def _trade(channel, blocks, received):
