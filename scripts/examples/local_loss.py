@@ -54,7 +54,7 @@ def main():
     MaskedMean(mesh, [spmd.Shard(0)])(x).backward()
     gradients = spmd.all_gather([], x.grad.to_local())
     for source, gradient in enumerate(gradients):
-        spmd.print_once(f"[Rank {source}] gradient={gradient.numpy().round(4).tolist()}")
+        spmd.print_once(f"[Rank {source}] gradient=[{', '.join(f'{g:.4g}' for g in gradient.numpy())}]")
 
 
 if __name__ == "__main__":
