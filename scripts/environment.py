@@ -121,6 +121,12 @@ class Environment:
         if subprocess.run(command, check=False, cwd=ROOT).returncode:
             fail(f"{' '.join(command)} failed, see above")
 
+    def compile_sources(self):
+        """Bytecode of what an editable install leaves as it is; Python may be told to keep none itself."""
+        command = [str(self.python), "-m", "compileall", "-q", "spmdlayer", "kernels"]
+        if run_for(command, 300, cwd=ROOT)[0] != 0:
+            fail("spmdlayer does not compile")
+
     def note(self, name):
         """What an earlier run noted in the environment under a name, or None."""
         file = self.path / f"spmdlayer-{name}"
@@ -214,6 +220,7 @@ def prepare():
             fail(f"{environment.launcher()} does not start 2 ranks that see each other: {text}")
         environment.set_note("mpi", text)
         environment.set_note("installed", key)
+    environment.compile_sources()
     say(f"{where}: {environment.note('mpi')} ({environment.mpi}, {reason})")
     return environment
 
