@@ -101,8 +101,8 @@ def _adapter(vjp):
     unknown = [name for name in names if name not in sources]
     if unknown:
         raise TypeError(f"vjp argument {unknown[0]!r} is none of {sorted(sources)}")
-    call = ", ".join(sources[name] for name in names)
-    function = eval(f"lambda xp, g, s, p, i: f({call})", {"f": vjp})  # noqa: S307: built from checked names
+    call = f"({', '.join(sources[name] for name in names)})"
+    function = eval(f"lambda xp, g, s, p, i: f{call}", {"f": vjp})  # built from checked names
 
     first = min((begin for name, begin in (("bs", 1), ("cs", 2)) if name in names), default=math.inf)
     single = {_INPUTS.index(name) for name in names if name in _INPUTS}
@@ -111,7 +111,14 @@ def _adapter(vjp):
         """Whether the vjp of the input at `position` needs the one at `index`."""
         return index in single or index >= first or ("others" in names and index != position)
 
-    return function, reads, "y" in names
+    return function, call, reads, "y" in names
+
+
+def _together(vjps, calls):
+    """(xp, g, saved) -> the cotangents of all inputs of an elementwise operation, in one call."""
+    names = {f"f{k}": vjp for k, vjp in enumerate(vjps)}
+    listed = "".join(f"f{k}{call}, " for k, call in enumerate(calls))
+    return eval(f"lambda xp, g, s, p=None, i=0: ({listed})", names)
 
 
 class Op(NodeOp):
@@ -137,7 +144,8 @@ class Op(NodeOp):
         self.shared = callable(vjps)
         adapters = [_adapter(vjp) for vjp in ((vjps,) if self.shared else vjps or ())]
         self.vjps = tuple(adapter[0] for adapter in adapters)
-        self._needs = [adapter[1:] for adapter in adapters]
+        self._needs = [adapter[2:] for adapter in adapters]
+        self._all = _together(vjps, [adapter[1] for adapter in adapters]) if elementwise and vjps else None
         self._saves = {}
         self.public = None
         REGISTRY[name] = self
@@ -166,20 +174,20 @@ class Op(NodeOp):
 
     def gradients(self, xp, node, g, saved, params):
         """The cotangents of a node's inputs, None where nobody asks."""
-        if self.elementwise:
-            # An elementwise node's parameters are None, or what each input's cotangent is summed back to.
-            grads = [
-                None if edge is None else vjp(xp, g, saved, None, 0) for edge, vjp in zip(node.edges, self.vjps)
+        if not self.elementwise:
+            return [
+                None if edge is None else self.vjp_of(position)(xp, g, saved, params, position)
+                for position, edge in enumerate(node.edges)
             ]
-            if params is not None:
-                grads = [
-                    grad if grad is None or fix is None else unbroadcast(xp, grad, *fix)
-                    for grad, fix in zip(grads, params)
-                ]
+        if None in node.edges:
+            grads = [None if edge is None else vjp(xp, g, saved, None, 0) for edge, vjp in zip(node.edges, self.vjps)]
+        else:
+            grads = self._all(xp, g, saved)
+        if params is None:
             return grads
+        # An elementwise node's parameters are what each input's cotangent is summed back to.
         return [
-            None if edge is None else self.vjp_of(position)(xp, g, saved, params, position)
-            for position, edge in enumerate(node.edges)
+            grad if grad is None or fix is None else unbroadcast(xp, grad, *fix) for grad, fix in zip(grads, params)
         ]
 
     def pull(self, node, g):
@@ -355,9 +363,7 @@ def binary(name, vjps=None, forward=None, linear=None, doc=None):
     """Register an elementwise operation of two inputs; returns the public function."""
     op, numpy_function = elementwise(name, vjps, forward, linear)
     differentiable = op.differentiable
-    needs = {}
-    if differentiable:
-        needs = {(x, y): op.saves((x, y)) for x in (False, True) for y in (False, True)}
+    needs = [[op.saves((x, y)) for y in (False, True)] for x in (False, True)] if differentiable else None
 
     def call(a, b):
         if type(a) is Tensor and a._spec is None:
@@ -382,13 +388,17 @@ def binary(name, vjps=None, forward=None, linear=None, doc=None):
         y._spec = None
         y._node = None
         if differentiable and (left is not None or right is not None) and state.grad_enabled:
-            save_x, save_z, save_y = needs[left is not None, right is not None]
+            save_x, save_z, save_y = needs[left is not None][right is not None]
+            shape, dtype = result.shape, result.dtype
+            fits = (left is None or (x.shape == shape and x.dtype is dtype)) and (
+                right is None or (z.shape == shape and z.dtype is dtype)
+            )
             edges = (left, right)
             y._node = Node(
                 op,
                 edges,
                 (x if save_x else None, z if save_z else None, result if save_y else None),
-                _fixes(edges, (x, z), result),
+                None if fits else _fixes(edges, (x, z), result),
             )
         return y
 
@@ -407,9 +417,8 @@ def _publish(op, call, doc, signature):
 
 def conj(value):
     """The complex conjugate; a real value as it is, without a copy."""
-    dtype = getattr(value, "dtype", None)
-    if dtype is None:
+    try:
+        real = value.dtype.kind != "c"
+    except AttributeError:  # a Python number
         return value.conjugate()
-    if not is_complex(dtype):
-        return value
-    return namespace_of(value).conj(value)
+    return value if real else namespace_of(value).conj(value)
