@@ -76,6 +76,8 @@ class LocalLayer(Layer):
             )
         # One from another region, such as a result kept in an attribute, has no piece here; using it raises.
         captures = ()
-        if any(isinstance(value, _MAY_HOLD_TENSORS) for value in vars(self).values()):
-            captures = [t for _, t in self.named_tensors() if t.is_dist() and t._spec.region is state.region]
+        for value in vars(self).values():
+            if isinstance(value, _MAY_HOLD_TENSORS):
+                captures = [t for _, t in self.named_tensors() if t.is_dist() and t._spec.region is state.region]
+                break
         return boundary(self.forward, inputs, kwargs, captures)

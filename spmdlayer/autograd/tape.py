@@ -224,7 +224,7 @@ class Engine:
                 if edge is None or grad is None:
                     continue
                 if edge.region is not region:
-                    if edge.region is not None:
+                    if edge.region is not None and edge.region is not op.inner_region(node):
                         check_visible(node, edge)
                     if graph and region is not None and edge.spec is None:
                         grad = self._leave(grad, node, edge, outside)

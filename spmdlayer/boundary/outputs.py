@@ -1,7 +1,5 @@
 """What leaves a region: local results, checked, agreed on by all ranks, and made distributed."""
 
-from functools import lru_cache
-
 import numpy as np
 
 from ..array import is_array
@@ -15,6 +13,8 @@ from ..spec import spec_of
 from .attrs import layout_of
 from .fence import leave, leave_local
 from .record import local_row, row_of
+
+_MOST_KNOWN = 64  # Specs that are kept for calls with the same inputs
 
 
 def as_tensor(value, index, label):
@@ -48,24 +48,26 @@ def rows_of(outputs, declared, compared):
     ]
 
 
-def specs_of(outputs, declared, tables, mesh, label, name):
-    """The Spec of each output from every rank's rows; None for one that stays local."""
+def specs_of(outputs, declared, tables, known, mesh, label, name):
+    """The Spec of each output from every rank's rows; None for one that stays local.
+
+    `known` is a dict that keeps them, for calls with the same inputs.
+    """
     specs = []
     for index, (tensor, placements) in enumerate(zip(outputs, declared)):
         spec = None
         if placements is not None:
-            shapes = tuple([rows[index].shape for rows in tables])
-            spec = _spec_of(mesh, placements, shapes, tensor._data.dtype, f"{label}: {name}[{index}]")
+            key = (index, tensor._data.dtype, *[rows[index].shape for rows in tables])
+            spec = known.get(key)
+            if spec is None:
+                layout = layout_of(mesh, placements, key[2:], f"{label}: {name}[{index}]")
+                check_target(tensor.dtype, layout)
+                if len(known) >= _MOST_KNOWN:
+                    known.clear()
+                spec = known[key] = spec_of(mesh, layout)
             spec = spec if state.region is None else make_spec(mesh, spec.layout)
         specs.append(spec)
     return specs
-
-
-@lru_cache(maxsize=4096)
-def _spec_of(mesh, placements, shapes, dtype, argument):
-    layout = layout_of(mesh, placements, shapes, argument)
-    check_target(dtype, layout)
-    return spec_of(mesh, layout)
 
 
 def leave_region(outputs, specs, tables, fence, auto):

@@ -11,7 +11,7 @@ whose code raised says so in it, so that the others do not wait.
 import struct
 import threading
 import zlib
-from functools import cache
+from functools import cache, lru_cache
 
 from ..array import array_module
 from ..config import state
@@ -38,15 +38,22 @@ class Row:
 
 
 def _pack(structure, outputs, compared):
-    head = struct.pack("<BIH", _COMPARED if compared else _FINE, structure, len(outputs))
-    parts = [head]
-    for row in outputs:
-        name = row.dtype.encode()
-        flags = row.requires_grad | (row.nonzero << 1)
-        parts.append(struct.pack("<BBBQ", len(name), len(row.shape), flags, row.fingerprint))
+    """The bytes of this rank's rows, and the hash of the structure in them."""
+    rows = tuple([(row.dtype, row.shape, row.requires_grad | (row.nonzero << 1), row.fingerprint) for row in outputs])
+    pack = _pack_rows.__wrapped__ if compared else _pack_rows  # fingerprints are new at each call
+    return pack(str(structure), rows, compared)
+
+
+@lru_cache(maxsize=1024)
+def _pack_rows(structure, rows, compared):
+    structure = zlib.crc32(structure.encode())
+    parts = [struct.pack("<BIH", _COMPARED if compared else _FINE, structure, len(rows))]
+    for dtype, shape, flags, mark in rows:
+        name = dtype.encode()
+        parts.append(struct.pack("<BBBQ", len(name), len(shape), flags, mark))
         parts.append(name)
-        parts.append(struct.pack(f"<{len(row.shape)}q", *row.shape))
-    return b"".join(parts)
+        parts.append(struct.pack(f"<{len(shape)}q", *shape))
+    return b"".join(parts), structure
 
 
 def _unpack(data):
@@ -72,10 +79,12 @@ def exchange_record(line, structure, outputs, label, compared=False):
     """
     if line.size == 1:
         return [outputs]
-    structure = zlib.crc32(str(structure).encode())
-    mine = _pack(structure, outputs, compared)
+    mine, structure = _pack(structure, outputs, compared)
+    packed = line.record(mine)
+    if packed.count(mine) == len(packed):
+        return [outputs] * len(packed)
     tables, first = [], None
-    for rank, data in enumerate(line.record(mine)):
+    for rank, data in enumerate(packed):
         if data == mine:
             rows = (structure, outputs)
         elif data[0] == _FAILED:

@@ -161,9 +161,10 @@ class _Way:
     crossings : a Crossing for each leaf of the arguments, None for one that isn't distributed
     claimed, summed : whether a gradient is declared Replicate, or Partial('sum')
     copies : whether an output is declared Replicate
+    specs : of outputs, by their index, dtype and every rank's local shape
     """
 
-    __slots__ = ("mesh", "declared", "line", "site", "crossings", "claimed", "summed", "copies")
+    __slots__ = ("mesh", "declared", "line", "site", "crossings", "claimed", "summed", "copies", "specs")
 
     def __init__(self, mesh, declared, line, site, crossings):
         self.mesh = mesh
@@ -171,6 +172,7 @@ class _Way:
         self.line = line
         self.site = site
         self.crossings = crossings
+        self.specs = {}
         self.copies = any(placements is not None and REPLICATE in placements for placements in declared)
         self.claimed = any(crossing is not None and crossing.claimed for crossing in crossings)
         self.summed = any(crossing is not None and crossing.summed for crossing in crossings)
@@ -226,7 +228,7 @@ class _Call:
         own, way, name = self.boundary, self.way, self.boundary.names[0]
         rows = outputs.rows_of(self.outputs, way.declared, self.compared)
         tables = exchange_record(way.line, self.structure, rows, own.label, self.compared)
-        specs = outputs.specs_of(self.outputs, way.declared, tables, way.mesh, own.label, name)
+        specs = outputs.specs_of(self.outputs, way.declared, tables, way.specs, way.mesh, own.label, name)
         if self.compared:
             check_outputs(way.site, tables, self.outputs, specs, way.mesh, name)
         if self.captures and not own.auto:

@@ -47,8 +47,12 @@ def unflatten(structure, leaves):
 
 def flatten_arguments(args, kwargs):
     """The leaves of a call's arguments, and their structure; None for tensors in a row, the common case."""
-    if not kwargs and all(type(argument) is Tensor for argument in args):
-        return list(args), None
+    if not kwargs:
+        for argument in args:
+            if type(argument) is not Tensor:
+                break
+        else:
+            return list(args), None
     return flatten((list(args), kwargs))
 
 
