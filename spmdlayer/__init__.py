@@ -31,7 +31,20 @@ from .mesh import ProcessMesh, init_mesh
 from .nn.layer import Layer
 from .ops import distributed, methods  # noqa: F401: they install themselves
 from .ops.contraction import dot, einsum, tensordot
-from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
+from .ops.creation import (
+    arange,
+    empty,
+    eye,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
 from .ops.elementwise import (
     abs,
     acos,
@@ -102,7 +115,7 @@ from .ops.elementwise import (
     trunc,
     where,
 )
-from .ops.indexing import take
+from .ops.indexing import take, take_along_axis
 from .ops.linear import matmul, outer, vecdot
 from .ops.reductions import (
     all,

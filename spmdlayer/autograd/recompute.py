@@ -2,6 +2,7 @@
 
 from ..config import state
 from ..dtypes import is_inexact
+from ..errors import type_error
 from .backward import enable_grad, no_grad
 from .tape import PICK, Node, NodeOp, add_slots, communicating, pick
 from .tensor import Tensor, wrap
@@ -61,7 +62,16 @@ def _unflatten(structure, leaves):
 
 
 def _differentiable(value):
-    return isinstance(value, Tensor) and value._spec is None and is_inexact(value.dtype)
+    return isinstance(value, Tensor) and is_inexact(value.dtype)
+
+
+def _local(value, what):
+    if value._spec is not None:
+        raise type_error(
+            f"recompute: an {what} is a distributed tensor; recompute takes functions of local ones. For a "
+            "region between distributed tensors use LocalLayer or local_map with recompute=True"
+        )
+    return value
 
 
 def recompute(function):
@@ -69,24 +79,31 @@ def recompute(function):
 
     The wrapped function keeps its inputs on the tape, not what it computes
     between them and its outputs; backward calls it once more.  It must give
-    the same values then.  Communicates what the function does, twice.
+    the same values then.  Gradients leave it through its outputs alone: what
+    it stores elsewhere has none.  Communicates what the function does, twice.
+
+    Raises TypeError for distributed inputs or outputs.
     """
 
     def wrapped(*args, **kwargs):
         if not state.grad_enabled:
             return function(*args, **kwargs)
         leaves, structure = _flatten((args, kwargs))
-        positions = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf._spec is None]
+        positions = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        # Raw arrays are kept, not the tensors: a later write to these is not seen.
+        saved = [_local(leaves[k], "input")._data for k in positions]
+        plain = list(leaves)
+        for k in positions:
+            plain[k] = leaves[k].detach()  # the function may write to what it is given
+        args, kwargs = _unflatten(structure, plain)
         with no_grad():
             results, out_structure = _flatten(function(*args, **kwargs))
-        # Raw arrays are kept, not the tensors: a later write to these is not seen.
-        saved = [leaves[k]._data for k in positions]
         edges = tuple(leaves[k]._node for k in positions)
         kept = [None if k in positions else leaf for k, leaf in enumerate(leaves)]
         node = communicating(Node(RECOMPUTE, edges, saved, (function, structure, kept, positions)))
         index = 0
         for k, value in enumerate(results):
-            if _differentiable(value):
+            if isinstance(value, Tensor) and _differentiable(_local(value, "output")):
                 results[k] = wrap(value._data, pick(node, index, PICK), None)
                 index += 1
         return _unflatten(out_structure, results)

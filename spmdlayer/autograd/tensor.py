@@ -367,8 +367,20 @@ def as_raw(value, argument="data", dtype=None, copy=False):
     return raw.copy() if copy else raw
 
 
-def tensor(data, dtype=None, requires_grad=False):
-    """A local tensor with a copy of `data` (array, number, nested list, local Tensor)."""
+def wants_grad(requires_grad, stop_gradient):
+    """Whether a new tensor is to require grad, by either word; stop_gradient None leaves it to the other."""
+    for name, value in (("requires_grad", requires_grad), ("stop_gradient", stop_gradient)):
+        if not isinstance(value, (bool, np.bool_, type(None))):
+            raise type_error(f"{name}: a bool is needed, {value!r} was given")
+    return bool(requires_grad) if stop_gradient is None else not stop_gradient
+
+
+def tensor(data, dtype=None, requires_grad=False, stop_gradient=None):
+    """A local tensor with a copy of `data` (array, number, nested list, local Tensor).
+
+    `stop_gradient` is Paddle's word for the opposite of `requires_grad`.
+    """
+    requires_grad = wants_grad(requires_grad, stop_gradient)
     result = wrap(as_raw(data, "data", dtype, copy=True), None, None)
     if requires_grad:
         result.requires_grad = True

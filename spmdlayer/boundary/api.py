@@ -1,12 +1,12 @@
 """The crossing as functions: from local arrays to distributed tensors and back."""
 
+import operator
 import sys
 
 import numpy as np
 
-from ..array import array_module
 from ..autograd.backward import no_grad
-from ..autograd.tensor import Tensor, as_raw, check_not_in_region, install, wrap
+from ..autograd.tensor import Tensor, as_raw, check_not_in_region, install, wants_grad, wrap
 from ..comm import channel
 from ..config import state
 from ..dtypes import dtype as as_dtype
@@ -15,10 +15,11 @@ from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
 from ..mesh import ProcessMesh
 from ..placement import Replicate, normalise
-from ..redistribute.crossing import FROM_LOCAL, communicating_node, from_local, make_spec, to_local
+from ..redistribute.crossing import from_local, make_spec, to_local
 from ..redistribute.reshard import check_target, reshard_spec
 from ..runtime import get_world_size, mpi
 from .attrs import gradient_layout, layout_of, placement_list
+from .fence import copies_of_one
 from .placeholder import known_placeholder, placeholder
 from .record import exchange_record, row_of
 from .verify import Sites, check_outputs
@@ -96,16 +97,17 @@ def dtensor_from_local(local, mesh, placements, shape=None):
         caller = sys._getframe(1)
         layout, wanted = _agreed_layout(tensor, mesh, placements, (caller.f_code.co_filename, caller.f_lineno))
     check_target(tensor.dtype, layout)
-    spec = make_spec(mesh, layout)
-    node = None
-    if wanted and state.grad_enabled and is_inexact(tensor.dtype):
-        params = (tensor._data.dtype, array_module(tensor._data))
-        node = communicating_node(FROM_LOCAL, (tensor._node,), None, params, spec)
-    return wrap(tensor._data, node, spec)
+    recorded = wanted and is_inexact(tensor.dtype)
+    return from_local(tensor, make_spec(mesh, layout), copies_of_one(tensor, layout) if recorded else 1, recorded)
 
 
 def _of_shape(tensor, mesh, placements, shape):
-    shape = tuple(shape)
+    try:
+        shape = tuple(operator.index(extent) for extent in (shape if isinstance(shape, (tuple, list)) else [shape]))
+    except TypeError:
+        raise type_error(f"dtensor_from_local: shape: a tuple of integers is needed, {shape!r} was given") from None
+    if any(extent < 0 for extent in shape):
+        raise value_error(f"dtensor_from_local: shape: {shape} was given; the global shape has no negative extents")
     placements = normalise(placements, mesh.ndim, len(shape), mesh.dim_names)
     layout = Layout(mesh.shape, placements, shape)
     right = layout.local_shape(mesh.coordinate)
@@ -161,7 +163,7 @@ def dtensor_to_local(x, mesh=None, grad_placements=None):
     return to_local(x, layout)
 
 
-def shard_tensor(data, mesh, placements, dtype=None, requires_grad=False):
+def shard_tensor(data, mesh, placements, requires_grad=False, dtype=None, stop_gradient=None):
     """A distributed tensor made from a global array that every rank has.
 
     Parameters
@@ -169,13 +171,15 @@ def shard_tensor(data, mesh, placements, dtype=None, requires_grad=False):
     data : array, number, nested list or local Tensor, equal on all ranks of the
         mesh; or a distributed Tensor, which is resharded
     mesh, placements : where it goes
-    dtype : of the result; None: of the data
     requires_grad : make the result a leaf that requires grad
+    dtype : of the result; None: of the data
+    stop_gradient : Paddle's word for the opposite of requires_grad; None: as that says
 
     Each rank keeps a copy of its piece; nothing is communicated.  A local
     Tensor that requires grad gets the whole gradient on every rank.
     """
     check_mesh(mesh)
+    requires_grad = wants_grad(requires_grad, stop_gradient)
     if isinstance(data, Tensor) and dtype is not None and data.dtype != as_dtype(dtype):
         data = data.astype(dtype)
     if isinstance(data, Tensor) and data._spec is not None:
@@ -198,7 +202,8 @@ def _shard_local(data, mesh, placements, dtype):
         return known_placeholder(mesh, layout, raw.dtype)
     whole = Layout(mesh.shape, (Replicate(),) * mesh.ndim, raw.shape)
     if isinstance(data, Tensor) and data._node is not None and state.grad_enabled:
-        return reshard_spec(from_local(data, make_spec(mesh, whole)), mesh, layout.placements)
+        everywhere = from_local(data, make_spec(mesh, whole), copies_of_one(data, whole))
+        return reshard_spec(everywhere, mesh, layout.placements)
     piece = reshard_spec(wrap(raw, None, make_spec(mesh, whole)), mesh, layout.placements)
     return wrap(piece._data.copy(), None, piece._spec)
 

@@ -170,8 +170,10 @@ def layout_of(mesh, placements, local_shapes, argument):
     first = local_shapes[0]
     if all(shape == first for shape in local_shapes):
         return _even(mesh.shape, checked, first)
-    shapes = dict(zip(product(*map(range, mesh.shape)), local_shapes))
-    return Layout.from_local_shapes(mesh.shape, checked, shapes)
+    try:
+        return Layout.from_local_shapes(mesh.shape, checked, local_shapes)
+    except ValueError as error:
+        raise value_error(f"{argument}: {str(error).partition('local: ')[2]}") from None
 
 
 @lru_cache(maxsize=4096)

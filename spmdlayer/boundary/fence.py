@@ -17,17 +17,13 @@ from ..array import array_module
 from ..autograd.tape import FREED, HELD, NodeOp, escaped, sees, upper
 from ..autograd.tensor import wrap
 from ..config import state
-from ..errors import runtime_error
+from ..errors import runtime_error, value_error
 from ..redistribute.crossing import (
-    SUM,
     FromLocal,
     ToLocal,
-    adjoint_layout,
     communicating_node,
     distributed,
     make_spec,
-    map_local,
-    zeros,
 )
 from ..spec import spec_of
 
@@ -35,12 +31,13 @@ from ..spec import spec_of
 class Region:
     """An open or finished region: what nodes and errors know of it."""
 
-    __slots__ = ("label", "parent", "family", "fence", "__weakref__")
+    __slots__ = ("label", "parent", "family", "auto", "fence", "__weakref__")
 
-    def __init__(self, label, parent, family=None):
+    def __init__(self, label, parent, family=None, auto=False):
         self.label = label
         self.parent = parent
         self.family = family or self
+        self.auto = auto  # the gradients of its Replicate inputs are summed over the ranks
         self.fence = None  # a weak reference: nodes know their region, the fence knows nodes
 
 
@@ -53,8 +50,8 @@ class Fence:
 
     __slots__ = ("region", "nodes", "sources", "site", "__weakref__")
 
-    def __init__(self, label, parent, sources=(), site=None):
-        self.region = Region(label, parent, sources[0].region.family if sources else None)
+    def __init__(self, label, parent, sources=(), site=None, auto=False):
+        self.region = Region(label, parent, sources[0].region.family if sources else None, auto)
         self.region.fence = weakref.ref(self)
         self.nodes = []
         self.sources = sources
@@ -146,7 +143,7 @@ class RegionInput(ToLocal):
         # The gradient leaves the backward region: it is an output of that, seen from outside.
         inside, state.region = state.region, entry.backward.region.parent
         try:
-            return (leave(g, make_spec(read.mesh, read.layout), entry.backward, 1),)
+            return (leave(g, make_spec(read.mesh, read.layout), entry.backward),)
         finally:
             state.region = inside
 
@@ -180,15 +177,12 @@ class RegionOutput(FromLocal):
         return node.params[3].region
 
     def pull(self, node, g):
-        g, copies, _ = self._arrive(node, g)
-        return (g._data if copies == 1 else (g._data / copies).astype(g.dtype),)
+        self._enter(node, g)
+        return super().pull(node, g)
 
     def pull_graph(self, node, g):
-        g, copies, entry = self._arrive(node, g)
-        layout = adjoint_layout(g._spec.layout, node.spec.layout)
-        if copies != 1:
-            g = map_local(lambda piece: piece * (1.0 / copies), [g], g._spec.layout)
-            layout = layout.with_placements(tuple(SUM if p.kind == "replicate" else p for p in layout.placements))
+        entry = self._enter(node, g)
+        g, layout = self.parts(node, self.conformed(node, g))
         outside, state.region = state.region, entry.backward.region
         try:
             return (pass_in(g, spec_of(g._spec.mesh, layout), PLAIN),)
@@ -196,13 +190,11 @@ class RegionOutput(FromLocal):
             state.region = outside
 
     @staticmethod
-    def _arrive(node, g):
-        dtype, module, copies, fence = node.params
-        entry = enter(fence)
-        g = zeros(node.spec, dtype, module) if g is None else upper.conform(g, node.spec)
-        if entry.check is not None:
+    def _enter(node, g):
+        entry = enter(node.params[3])
+        if entry.check is not None and g is not None:
             entry.check.entering(g._data)
-        return g, copies, entry
+        return entry
 
 
 class LocalOutput(NodeOp):
@@ -231,6 +223,7 @@ class Plain:
     """How an input's gradient crosses where nothing more is declared about it."""
 
     __slots__ = ()
+    captured = False
 
     @staticmethod
     def gradient(g, entry):
@@ -253,15 +246,61 @@ def pass_in(x, read, crossing):
     return wrap(data, node, None)
 
 
-def leave(local, spec, fence, copies):
+def leave(local, spec, fence, auto=False):
     """The distributed tensor that a local one becomes on its way out of a region.
 
-    It is recorded also where this rank's own tensor needs no gradient: some
-    other rank's does.
+    By the auto rule the copies of a Replicate output are one variable.  It is
+    recorded also where this rank's own tensor needs no gradient: some other
+    rank's does.
     """
-    params = (local.dtype, array_module(local._data), copies, fence)
+    params = (local.dtype, array_module(local._data), _copies(spec.layout) if auto else 1, fence)
     node = communicating_node(REGION_OUTPUT, (local._node,), None, params, spec)
     return wrap(local._data, node, spec)
+
+
+def copies_of_one(local, layout):
+    """How many copies of a local tensor of the open region, on its way to be distributed in `layout`, are one variable.
+
+    Along a Replicate axis the ranks' tensors together are one variable.  Where
+    a region sums the gradients of what went in (the auto rule), each of the
+    n copies therefore takes an n-th part of the cotangent.  With explicit
+    attrs each copy takes all of it, which a captured tensor's gradient, summed
+    all the same, would count n times: that raises.
+    """
+    region, copies = state.region, _copies(layout)
+    if region is None or copies == 1 or region.auto:
+        return 1 if region is None else copies
+    if local._node is not None and _from_captured(local._node, region):
+        raise value_error(
+            f"{region.label}: what is made Replicate() inside depends on a captured tensor or parameter, whose "
+            'gradient is summed over the ranks and would be counted once a rank; declare "auto" for the gradients'
+        )
+    return 1
+
+
+def _from_captured(node, region):
+    """Whether a local graph of the region reaches a captured tensor's way in."""
+    seen, waiting = set(), [node]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen or node.region is not region:
+            continue
+        seen.add(node)
+        if node.op is REGION_INPUT:
+            if node.params[2].captured:
+                return True
+        else:
+            waiting.extend(node.edges)
+    return False
+
+
+def _copies(layout):
+    """How many copies of a tensor are one variable."""
+    copies = 1
+    for size, placement in zip(layout.mesh_shape, layout.placements):
+        if placement.kind == "replicate":
+            copies *= size
+    return copies
 
 
 def leave_local(local, fence):

@@ -30,16 +30,18 @@ class Crossing:
     claimed : mesh axes along which it is declared Replicate, to be verified
     summed : mesh axes along which it is declared Partial('sum')
     factor : what the local gradient is multiplied with
+    captured : whether the input is a captured tensor
     """
 
-    __slots__ = ("name", "mesh", "read", "claimed", "summed", "factor")
+    __slots__ = ("name", "mesh", "read", "claimed", "summed", "factor", "captured")
 
-    def __init__(self, name, spec, layout, declared):
+    def __init__(self, name, spec, layout, declared, captured=False):
         self.name = name
         self.mesh = spec.mesh
         self.read = spec_of(spec.mesh, layout)
         self.claimed = self.summed = ()
         self.factor = 1
+        self.captured = captured
         if declared:
             kinds = [
                 p.kind if own.kind == "replicate" and size > 1 else None
@@ -180,7 +182,7 @@ def crossings_of(leaves, entries, auto, label, name):
 def captured_crossings(captures):
     """The Crossing of each captured tensor, by the auto rule; None for a local one."""
     return [
-        Crossing("captures", c._spec, auto_layout(c._spec.layout), False) if c._spec is not None else None
+        Crossing("captures", c._spec, auto_layout(c._spec.layout), False, True) if c._spec is not None else None
         for c in captures
     ]
 

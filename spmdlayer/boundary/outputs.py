@@ -5,6 +5,7 @@ import numpy as np
 from ..array import is_array
 from ..autograd.tensor import Tensor, wrap
 from ..config import state
+from ..dtypes import dtype as as_dtype
 from ..dtypes import is_inexact, supported
 from ..errors import type_error, value_error
 from ..redistribute.crossing import REPLICATE, make_spec
@@ -12,8 +13,10 @@ from ..redistribute.reshard import check_target
 from ..spec import spec_of
 from .attrs import layout_of
 from .fence import leave, leave_local
-from .record import local_row, row_of
+from .record import local_row, row_of, strong_dtype
 
+NUMBERS = (bool, int, float, complex)
+_RANK_OF_KIND = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}  # Python numbers go into a dtype of their kind or a later one
 _MOST_KNOWN = 64  # Specs that are kept for calls with the same inputs
 
 
@@ -23,7 +26,7 @@ def as_tensor(value, index, label):
         if value._spec is not None:
             raise type_error(f"{label}: output {index} is a distributed tensor; inside a region everything is local")
         return value
-    if isinstance(value, (bool, int, float, complex, np.generic)):
+    if isinstance(value, (*NUMBERS, np.generic)):
         value = np.asarray(value)
     if is_array(value) and supported(value.dtype):
         return wrap(value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("=")), None, None)
@@ -40,12 +43,39 @@ def check_count(outputs, declared, label, name):
         )
 
 
-def rows_of(outputs, declared, compared):
-    """This rank's rows of the record."""
+def rows_of(outputs, declared, compared, numbers):
+    """This rank's rows of the record; `numbers` has the indices of outputs that are Python numbers."""
     return [
-        local_row(tensor) if placements is None else row_of(tensor, compared and REPLICATE in placements)
-        for tensor, placements in zip(outputs, declared)
+        local_row(tensor)
+        if placements is None
+        else row_of(tensor, compared and REPLICATE in placements, index in numbers)
+        for index, (tensor, placements) in enumerate(zip(outputs, declared))
     ]
+
+
+def with_agreed_dtypes(outputs, numbers, tables, label, name):
+    """The outputs, with Python numbers in the dtype that the other ranks' values have.
+
+    Raises on every rank where that dtype cannot hold such a number.
+    """
+    outputs = list(outputs)
+    for index in range(len(outputs)):
+        strong = strong_dtype(tables, index)
+        kinds = {rows[index].dtype for rows in tables}
+        if strong is None and len(kinds) > 1:
+            strong = np.result_type(*(as_dtype(kind[1:]) for kind in kinds)).name
+        if strong is None or len(kinds) == 1:
+            continue
+        wanted = as_dtype(strong)
+        for kind in sorted(kinds - {strong}):
+            if _RANK_OF_KIND[as_dtype(kind[1:]).kind] > _RANK_OF_KIND.get(wanted.kind, 2):
+                raise type_error(
+                    f"{label}: {name}[{index}] is a number of {kind[1:]} on some ranks and {strong} on others, which "
+                    "cannot hold it; every rank must return the same dtype"
+                )
+        if index in numbers:
+            outputs[index] = wrap(outputs[index]._data.astype(wanted), None, None)
+    return outputs
 
 
 def specs_of(outputs, declared, tables, known, mesh, label, name):
@@ -75,23 +105,12 @@ def leave_region(outputs, specs, tables, fence, auto):
     results = []
     for index, (tensor, spec) in enumerate(zip(outputs, specs)):
         recorded = (
-            state.grad_enabled
-            and any(rows[index].requires_grad for rows in tables)
-            and is_inexact(tensor._data.dtype)
+            state.grad_enabled and any(rows[index].requires_grad for rows in tables) and is_inexact(tensor._data.dtype)
         )
         if spec is None:
             results.append(leave_local(tensor, fence) if recorded else tensor)
         elif recorded:
-            results.append(leave(tensor, spec, fence, _copies(spec.layout) if auto else 1))
+            results.append(leave(tensor, spec, fence, auto))
         else:
             results.append(wrap(tensor._data, None, spec))
     return results
-
-
-def _copies(layout):
-    """How many copies of an output are one variable: the auto rule divides its cotangent by that."""
-    copies = 1
-    for size, placement in zip(layout.mesh_shape, layout.placements):
-        if placement.kind == "replicate":
-            copies *= size
-    return copies

@@ -15,9 +15,10 @@ from functools import cache, lru_cache
 
 from ..array import array_module
 from ..config import state
-from ..errors import runtime_error, value_error
+from ..errors import runtime_error, type_error, value_error
 from ..redistribute.agree import fingerprint
 
+WEAK = "~"  # before the dtype of a Python number, which takes that of the other ranks' values
 _FINE, _COMPARED, _FAILED = 0, 1, 2  # the first byte
 _AGREED = "_spmdlayer_agreed"  # set on an exception that all ranks of the mesh know of
 _MOST_TEXT = 400  # characters of a failure's message that the others are told
@@ -104,11 +105,12 @@ def _check_same(first, other, rank, label):
         raise _agreed(
             value_error(
                 f"{label}: the outputs have another structure on mesh rank {rank} than on mesh rank 0 "
-                f"({len(other[1])} and {len(first[1])} outputs); every rank must return the same structure"
+                f"({len(other[1])} and {len(first[1])} outputs); every rank must return the same structure, of lists, "
+                "tuples and dicts with the same keys"
             )
         )
     for index, (a, b) in enumerate(zip(first[1], other[1])):
-        if a.dtype != b.dtype:
+        if a.dtype != b.dtype and WEAK not in (a.dtype[:1], b.dtype[:1]):
             raise _agreed(
                 value_error(
                     f"{label}: output {index} has dtype {b.dtype} on mesh rank {rank} and {a.dtype} on mesh rank 0; "
@@ -118,7 +120,13 @@ def _check_same(first, other, rank, label):
 
 
 def _failed_elsewhere(rank, text, label):
-    return _agreed(runtime_error(f"{label}: the code of mesh rank {rank} raised {text}"))
+    kind = {"ValueError": value_error, "TypeError": type_error}.get(text.partition(":")[0], runtime_error)
+    return _agreed(kind(f"{label}: the code of mesh rank {rank} raised {text}"))
+
+
+def strong_dtype(tables, index):
+    """The dtype name that an output has on the ranks where it is no Python number; None where it is one on all."""
+    return next((rows[index].dtype for rows in tables if rows[index].dtype[:1] != WEAK), None)
 
 
 def _agreed(error):
@@ -141,12 +149,13 @@ def report_failure(line, error):
     thread.join(_GRACE)
 
 
-def row_of(tensor, compared):
+def row_of(tensor, compared, weak=False):
     """The row for an output that becomes distributed; with a fingerprint where its values are compared."""
     data = tensor._data
+    name = dtype_name(data.dtype)
     return Row(
         data.shape,
-        dtype_name(data.dtype),
+        WEAK + name if weak else name,
         tensor._node is not None and state.grad_enabled,
         compared and is_nonzero(data),
         fingerprint(data) if compared else 0,

@@ -181,7 +181,7 @@ class _Way:
 class _Call:
     """One call of a Boundary on a rank of the mesh."""
 
-    __slots__ = ("boundary", "way", "captures", "captured", "compared", "fence", "outputs", "structure")
+    __slots__ = ("boundary", "way", "captures", "captured", "compared", "fence", "outputs", "numbers", "structure")
 
     def __init__(self, boundary, way, captures):
         self.boundary = boundary
@@ -190,7 +190,7 @@ class _Call:
         self.captured = inputs.captured_crossings(captures) if captures else ()
         self.compared = way.copies and way.site.begin_call()
         verified = way.claimed or (settings.debug and way.summed)
-        self.fence = Fence(boundary.label, state.region, site=way.site if verified else None)
+        self.fence = Fence(boundary.label, state.region, (), way.site if verified else None, boundary.auto)
 
     def run(self, function, leaves, structure):
         """Run the local code in the open region; a failure is told to the other ranks."""
@@ -203,6 +203,7 @@ class _Call:
             result = (recomputed(body) if own.recompute else body)(pieces, captured)
             found, self.structure = flatten(result)
             self.outputs = [outputs.as_tensor(value, index, own.label) for index, value in enumerate(found)]
+            self.numbers = [index for index, value in enumerate(found) if type(value) in outputs.NUMBERS]
             outputs.check_count(self.outputs, way.declared, own.label, own.names[0])
         except Exception as error:
             state.region = outside
@@ -226,8 +227,10 @@ class _Call:
     def finish(self):
         """Agree with the other ranks on what the outputs are, and make them distributed."""
         own, way, name = self.boundary, self.way, self.boundary.names[0]
-        rows = outputs.rows_of(self.outputs, way.declared, self.compared)
+        rows = outputs.rows_of(self.outputs, way.declared, self.compared, self.numbers)
         tables = exchange_record(way.line, self.structure, rows, own.label, self.compared)
+        if any(rows is not tables[0] for rows in tables):
+            self.outputs = outputs.with_agreed_dtypes(self.outputs, self.numbers, tables, own.label, name)
         specs = outputs.specs_of(self.outputs, way.declared, tables, way.specs, way.mesh, own.label, name)
         if self.compared:
             check_outputs(way.site, tables, self.outputs, specs, way.mesh, name)

@@ -6,7 +6,7 @@ a tuple or list of tensors skip it.
 
 from ..autograd.tensor import Tensor
 
-_SINGLE = "*"
+_SINGLE = "PyTreeSpec(*)"  # as optree writes it
 
 
 class _Sequence:
@@ -19,7 +19,11 @@ class _Sequence:
         self.count = count
 
     def __str__(self):
-        return f"{self.kind.__name__}[{self.count}]"
+        """As optree writes the structure, which the others may have got from it."""
+        leaves = ", ".join("*" * self.count)
+        if self.kind is list:
+            return f"PyTreeSpec([{leaves}])"
+        return f"PyTreeSpec(({leaves}{',' if self.count == 1 else ''}))"
 
 
 def flatten(value):

@@ -95,21 +95,33 @@ class ToLocal(NodeOp):
 
 
 class FromLocal(DistributedOp):
-    """Backward of `from_local`: this rank's piece of the cotangent."""
+    """Backward of `from_local`: this rank's piece of the cotangent.
+
+    Params: the dtype, the array module, and how many copies along Replicate
+    axes are together the one variable; each takes that part of the cotangent.
+    """
 
     name = "from_local"
 
     def pull(self, node, g):
-        g = self.conformed(node, g)
-        return (g._data,)
+        g, copies = self.conformed(node, g), node.params[2]
+        return (g._data if copies == 1 else (g._data / copies).astype(g.dtype),)
 
     def pull_graph(self, node, g):
-        g = self.conformed(node, g)
-        return (to_local(g, adjoint_layout(g._spec.layout, node.spec.layout)),)
+        return (to_local(*self.parts(node, self.conformed(node, g))),)
 
     @staticmethod
     def conformed(node, g):
-        return zeros(node.spec, *node.params) if g is None else upper.conform(g, node.spec)
+        return zeros(node.spec, *node.params[:2]) if g is None else upper.conform(g, node.spec)
+
+    @staticmethod
+    def parts(node, g):
+        """The cotangent as the copies take it, and how its own gradient is read."""
+        copies, layout = node.params[2], adjoint_layout(g._spec.layout, node.spec.layout)
+        if copies != 1:
+            g = map_local(lambda piece: piece * (1.0 / copies), [g], g._spec.layout)
+            layout = layout.with_placements(tuple(SUM if p.kind == "replicate" else p for p in layout.placements))
+        return g, layout
 
 
 TO_LOCAL = ToLocal()
@@ -146,12 +158,16 @@ def to_local(x, grad_layout=None, op=TO_LOCAL):
     return wrap(data, node, None)
 
 
-def from_local(local, spec, op=FROM_LOCAL):
-    """The distributed tensor of this spec whose piece a local tensor is."""
+def from_local(local, spec, copies=1, recorded=False):
+    """The distributed tensor of this spec whose piece a local tensor is.
+
+    `copies` of it are one variable.  `recorded` records it also where this
+    rank's tensor needs no gradient, because another rank's does.
+    """
     node = None
-    if local._node is not None and state.grad_enabled:
-        params = (local._data.dtype, array_module(local._data))
-        node = communicating_node(op, (local._node,), None, params, spec)
+    if (recorded or local._node is not None) and state.grad_enabled:
+        params = (local._data.dtype, array_module(local._data), copies)
+        node = communicating_node(FROM_LOCAL, (local._node,), None, params, spec)
     return wrap(local._data, node, spec)
 
 

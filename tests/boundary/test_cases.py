@@ -293,3 +293,93 @@ def test_a_declared_gradient_that_does_not_fit_is_no_error_until_it_is_needed(me
     for k, (first, last) in enumerate([(1, 3), (4, 7), (2, 4), (5, 9)][:n]):
         expected[k, first:last] = 1.0 / (last - first)
     np.testing.assert_allclose(x.grad.numpy(), expected.ravel(), rtol=1e-6)
+
+
+# A replicated input that the region makes distributed again: its n copies are one variable ----------------------
+
+
+def _again_replicated(mesh, inner):
+    return lambda a, w: inner(
+        spmd.dtensor_from_local(a, mesh, [S()]), spmd.dtensor_from_local(w, mesh, [R])
+    ).to_local()
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_replicated_input_made_replicated_again_counts_once(mesh, recompute):
+    x, w = spmd.dtensor_from_local(np.ones(2), mesh, [S()]), replicated(3.0, mesh)
+    inner = spmd.local_map(lambda a, w: (a * w * w).sum(), [[P]])
+    loss = spmd.local_map(_again_replicated(mesh, inner), [[P]], recompute=recompute)(x, w)
+    (first,) = spmd.grad(loss, [w], create_graph=True)
+    check(first, 2 * 3.0 * 2 * mesh.size)
+    check(spmd.grad(first, [w])[0], 2 * 2.0 * mesh.size)
+
+
+def test_other_ways_to_make_it_distributed_again(mesh):
+    n, r = mesh.size, mesh.rank
+    w = replicated([3.0] * n, mesh)
+    total = spmd.local_map(lambda w: (spmd.shard_tensor(w, mesh, [S()]) * 2.0).to_local().sum(), [[P]])(w)
+    total.backward()
+    check(w.grad, [2.0] * n)
+    w = replicated(3.0, mesh)
+    twice = spmd.local_map(lambda w: (spmd.dtensor_from_local(w, mesh, [R]) * 2).to_local([P]) * (r + 1), [[P]])
+    twice(w).backward()
+    check(w.grad, 2.0 * n * (n + 1) / 2)
+
+
+def test_a_parameter_made_replicated_again_under_explicit_attrs_asks_for_auto(mesh):
+    if mesh.size == 1:
+        pytest.skip("one copy is one variable")
+    inner = spmd.local_map(lambda a, w: (a * w).sum(), [[P]])
+    x = spmd.dtensor_from_local(np.ones(2), mesh, [S()])
+    made = layer(lambda a: _again_replicated(mesh, inner)(a, made.w), [(mesh, [P])], [None])
+    made.w = replicated(3.0, mesh)
+    with parallel_raises(ValueError, '"auto"'):
+        made(x)
+    made = layer(lambda a: _again_replicated(mesh, inner)(a, made.w), [(mesh, [P])], "auto")
+    made.w = replicated(3.0, mesh)
+    made(x).backward()
+    check(made.w.grad, 2.0 * mesh.size)
+
+
+# Numbers among the outputs -------------------------------------------------------------------------------------------
+
+
+def test_a_number_on_one_rank_and_a_tensor_on_another(mesh):
+    x = spmd.dtensor_from_local(np.ones(2, np.float32), mesh, [S()])
+    x.requires_grad = True
+    total = spmd.local_map(lambda a: a.sum() if mesh.rank == 0 else 0.0, [[P]])(x)
+    assert total.dtype == np.float32
+    check(total, 2.0)
+    total.backward()
+    check(x.grad, [1.0, 1.0] + [0.0] * (2 * mesh.size - 2))
+    one, two = spmd.local_map(lambda a: (a, 0 if mesh.rank else a.sum()), [[S()], [P]])(x)
+    check(two, 2.0)
+    mixed = spmd.local_map(lambda a: mesh.rank * 0.5 if mesh.rank else 1, [[P]])(x)
+    check(mixed, 1 + sum(0.5 * r for r in range(mesh.size)))
+
+
+def test_a_number_that_the_other_ranks_dtype_cannot_hold(mesh):
+    if mesh.size == 1:
+        pytest.skip("one rank agrees with itself")
+    x = spmd.dtensor_from_local(np.ones(2, np.int64), mesh, [S()])
+    with parallel_raises(TypeError, r"out_placements\[0\].*float64.*int64"):
+        spmd.local_map(lambda a: a.sum() if mesh.rank == 0 else 0.5, [[P]])(x)
+
+
+def test_recomputed_code_may_write_to_its_inputs(mesh):
+    x = sharded(mesh)[0]
+
+    def forward(a):
+        a[0] = 0.0
+        a *= 2.0
+        return (a * a).sum()
+
+    kept = spmd.local_map(forward, [[P]])(x)
+    again = spmd.local_map(forward, [[P]], recompute=True)(x)
+    check(again, kept.numpy())
+    check(spmd.grad(again, [x])[0], spmd.grad(kept, [x])[0].numpy())
+
+
+def test_recompute_takes_local_tensors(mesh):
+    with parallel_raises(TypeError, "recompute=True"):
+        spmd.recompute(lambda v: v * v)(sharded(mesh)[0])
