@@ -129,7 +129,7 @@ def _agreed_layout(tensor, mesh, placements, place):
     label = "dtensor_from_local"
     site = _sites.of(mesh, (placements, place))
     compare = any(p.kind == "replicate" for p in placements) and site.begin_call()
-    tables = exchange_record(channel(mesh, None), "", [row_of(tensor, compare)], label)
+    tables = exchange_record(channel(mesh, None), "", (row_of(tensor, compare),), label)
     layout = layout_of(mesh, placements, [rows[0].shape for rows in tables], f"{label}: placements")
     if all(rows[0].fingerprint for rows in tables):
         check_outputs(site, tables, [tensor], [layout], mesh, "placements")
@@ -263,7 +263,7 @@ def all_gather(tensor_list, x, comm=None):
     raw = as_raw(x, "x", copy=True)
     mesh = ProcessMesh(list(range(get_world_size() if comm is None else comm.size)), comm=comm)
     line = channel(mesh, None)
-    tables = exchange_record(line, "", [row_of(wrap(raw, None, None), False)], "all_gather")
+    tables = exchange_record(line, "", (row_of(wrap(raw, None, None), False),), "all_gather")
     pieces = line.allgather(raw, [rows[0].shape for rows in tables])
     result = tensor_list if tensor_list is not None else []
     result.extend(wrap(piece, None, None) for piece in pieces)

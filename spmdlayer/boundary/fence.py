@@ -14,7 +14,7 @@ family: entering it makes its own fence pending and the first one's.
 import weakref
 
 from ..array import array_module
-from ..autograd.tape import FREED, HELD, NodeOp, escaped, sees, upper
+from ..autograd.tape import FREED, HELD, Node, NodeOp, escaped, sees, upper
 from ..autograd.tensor import wrap
 from ..config import state
 from ..errors import runtime_error, value_error
@@ -63,7 +63,7 @@ class Entry:
 
     Attributes
     ----------
-    fence : the region's own
+    fence : the region's own, which lives on though its outputs have been run
     backward : the Fence of its backward, under create_graph
     region : where its backward is recorded
     check : what `verify` decided for this pass, or None
@@ -111,10 +111,10 @@ def _with_sources(fence):
 
 def pend(nodes):
     """Make nodes run in this pass, with zeros if nothing reaches them."""
-    engine = state.engine
+    add = state.engine.add
     for node in nodes:
         if node.op is not FREED:
-            engine.add(node, None)
+            add(node, None)
 
 
 class RegionInput(ToLocal):
@@ -185,7 +185,7 @@ class RegionOutput(FromLocal):
         g, layout = self.parts(node, self.conformed(node, g))
         outside, state.region = state.region, entry.backward.region
         try:
-            return (pass_in(g, spec_of(g._spec.mesh, layout), PLAIN),)
+            return (pass_in(g, spec_of(g._spec.mesh, layout), PLAIN, entry.backward),)
         finally:
             state.region = outside
 
@@ -236,13 +236,14 @@ REGION_OUTPUT = RegionOutput()
 LOCAL_OUTPUT = LocalOutput()
 
 
-def pass_in(x, read, crossing):
-    """A distributed tensor's piece inside the open region, its gradients read as pieces of the Spec `read`."""
+def pass_in(x, read, crossing, fence):
+    """A distributed tensor's piece inside a fence's open region, its gradients read as pieces of the Spec `read`."""
     data = x._data
     node = None
     if x._node is not None and state.grad_enabled:
         zero = (data.shape, data.dtype, array_module(data))
-        node = communicating_node(REGION_INPUT, (x._node,), None, (read, zero, crossing))
+        node = Node(REGION_INPUT, (x._node,), None, (read, zero, crossing))
+        fence.nodes.append(node)
     return wrap(data, node, None)
 
 

@@ -187,9 +187,9 @@ def captured_crossings(captures):
     ]
 
 
-def enter_region(tensors, crossings):
+def enter_region(tensors, crossings, fence):
     """Each tensor's piece inside the open region; what isn't distributed as it is."""
-    return [tensor if way is None else pass_in(tensor, way.read, way) for tensor, way in zip(tensors, crossings)]
+    return [tensor if way is None else pass_in(tensor, way.read, way, fence) for tensor, way in zip(tensors, crossings)]
 
 
 @contextmanager

@@ -10,14 +10,12 @@ from ..dtypes import is_inexact, supported
 from ..errors import type_error, value_error
 from ..redistribute.crossing import REPLICATE, make_spec
 from ..redistribute.reshard import check_target
-from ..spec import spec_of
 from .attrs import layout_of
 from .fence import leave, leave_local
 from .record import local_row, row_of, strong_dtype
 
 NUMBERS = (bool, int, float, complex)
 _RANK_OF_KIND = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}  # Python numbers go into a dtype of their kind or a later one
-_MOST_KNOWN = 64  # Specs that are kept for calls with the same inputs
 
 
 def as_tensor(value, index, label):
@@ -34,23 +32,30 @@ def as_tensor(value, index, label):
     raise type_error(f"{label}: output {index} is {what}; tensors, arrays and numbers can leave a region")
 
 
-def check_count(outputs, declared, label, name):
-    """Raise unless there is one entry per output."""
-    if len(outputs) != len(declared):
+def collect(found, declared, compared, label, name):
+    """Local Tensors from what the code returned, this rank's rows of the record, and the indices of Python numbers.
+
+    Raises unless there is one entry per output.
+    """
+    if len(found) != len(declared):
         raise value_error(
-            f"{label}: {len(outputs)} outputs were returned, but {name} has {len(declared)} entries; "
+            f"{label}: {len(found)} outputs were returned, but {name} has {len(declared)} entries; "
             "one per output is needed"
         )
-
-
-def rows_of(outputs, declared, compared, numbers):
-    """This rank's rows of the record; `numbers` has the indices of outputs that are Python numbers."""
-    return [
-        local_row(tensor)
-        if placements is None
-        else row_of(tensor, compared and REPLICATE in placements, index in numbers)
-        for index, (tensor, placements) in enumerate(zip(outputs, declared))
-    ]
+    tensors, rows, numbers = [], [], []
+    for index, (value, placements) in enumerate(zip(found, declared)):
+        weak = False
+        if type(value) is not Tensor or value._spec is not None:
+            weak = type(value) in NUMBERS
+            if weak:
+                numbers.append(index)
+            value = as_tensor(value, index, label)
+        tensors.append(value)
+        if placements is None:
+            rows.append(local_row(value))
+        else:
+            rows.append(row_of(value, compared and REPLICATE in placements, weak))
+    return tensors, tuple(rows), numbers
 
 
 def with_agreed_dtypes(outputs, numbers, tables, label, name):
@@ -78,35 +83,24 @@ def with_agreed_dtypes(outputs, numbers, tables, label, name):
     return outputs
 
 
-def specs_of(outputs, declared, tables, known, mesh, label, name):
-    """The Spec of each output from every rank's rows; None for one that stays local.
-
-    `known` is a dict that keeps them, for calls with the same inputs.
-    """
+def specs_of(outputs, declared, tables, mesh, label, name):
+    """The Spec of each output from every rank's rows; None for one that stays local."""
     specs = []
     for index, (tensor, placements) in enumerate(zip(outputs, declared)):
-        spec = None
-        if placements is not None:
-            key = (index, tensor._data.dtype, *[rows[index].shape for rows in tables])
-            spec = known.get(key)
-            if spec is None:
-                layout = layout_of(mesh, placements, key[2:], f"{label}: {name}[{index}]")
-                check_target(tensor.dtype, layout)
-                if len(known) >= _MOST_KNOWN:
-                    known.clear()
-                spec = known[key] = spec_of(mesh, layout)
-            spec = spec if state.region is None else make_spec(mesh, spec.layout)
-        specs.append(spec)
+        if placements is None:
+            specs.append(None)
+            continue
+        layout = layout_of(mesh, placements, [rows[index].shape for rows in tables], f"{label}: {name}[{index}]")
+        check_target(tensor.dtype, layout)
+        specs.append(make_spec(mesh, layout))
     return specs
 
 
-def leave_region(outputs, specs, tables, fence, auto):
-    """The outputs as they are outside; recorded on all ranks where any rank's requires grad."""
+def leave_region(outputs, specs, wanted, fence, auto):
+    """The outputs as they are outside; recorded on all ranks where any rank's requires grad (`wanted`)."""
     results = []
     for index, (tensor, spec) in enumerate(zip(outputs, specs)):
-        recorded = (
-            state.grad_enabled and any(rows[index].requires_grad for rows in tables) and is_inexact(tensor._data.dtype)
-        )
+        recorded = state.grad_enabled and wanted[index] and is_inexact(tensor._data.dtype)
         if spec is None:
             results.append(leave_local(tensor, fence) if recorded else tensor)
         elif recorded:

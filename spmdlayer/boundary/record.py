@@ -12,6 +12,7 @@ import struct
 import threading
 import zlib
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from ..array import array_module
 from ..config import state
@@ -25,35 +26,27 @@ _MOST_TEXT = 400  # characters of a failure's message that the others are told
 _GRACE = 2.0  # seconds that a failing rank waits for the others to take notice
 
 
-class Row:
-    """What one rank reported of one output."""
+class Row(NamedTuple):
+    """What one rank reports of one output."""
 
-    __slots__ = ("shape", "dtype", "requires_grad", "nonzero", "fingerprint")
-
-    def __init__(self, shape, dtype, requires_grad, nonzero, fingerprint):
-        self.shape = shape
-        self.dtype = dtype
-        self.requires_grad = requires_grad
-        self.nonzero = nonzero
-        self.fingerprint = fingerprint
-
-
-def _pack(structure, outputs, compared):
-    """The bytes of this rank's rows, and the hash of the structure in them."""
-    rows = tuple([(row.dtype, row.shape, row.requires_grad | (row.nonzero << 1), row.fingerprint) for row in outputs])
-    pack = _pack_rows.__wrapped__ if compared else _pack_rows  # fingerprints are new at each call
-    return pack(str(structure), rows, compared)
+    shape: tuple
+    dtype: str
+    requires_grad: bool
+    nonzero: bool = False
+    fingerprint: int = 0
 
 
 @lru_cache(maxsize=1024)
-def _pack_rows(structure, rows, compared):
+def _pack(structure, rows, compared):
+    """The bytes of this rank's rows, and the hash of the structure in them."""
     structure = zlib.crc32(structure.encode())
     parts = [struct.pack("<BIH", _COMPARED if compared else _FINE, structure, len(rows))]
-    for dtype, shape, flags, mark in rows:
-        name = dtype.encode()
-        parts.append(struct.pack("<BBBQ", len(name), len(shape), flags, mark))
+    for row in rows:
+        name = row.dtype.encode()
+        flags = row.requires_grad | (row.nonzero << 1)
+        parts.append(struct.pack("<BBBQ", len(name), len(row.shape), flags, row.fingerprint))
         parts.append(name)
-        parts.append(struct.pack(f"<{len(shape)}q", *shape))
+        parts.append(struct.pack(f"<{len(row.shape)}q", *row.shape))
     return b"".join(parts), structure
 
 
@@ -68,19 +61,20 @@ def _unpack(data):
         shape = struct.unpack_from(f"<{ndim}q", data, offset)
         offset += 8 * ndim
         rows.append(Row(shape, name, bool(flags & 1), bool(flags & 2), fingerprint))
-    return structure, rows
+    return structure, tuple(rows)
 
 
 def exchange_record(line, structure, outputs, label, compared=False):
-    """Every rank's rows, by rank of the Channel `line`.
+    """Every rank's rows, by rank of the Channel `line`; `outputs` are this rank's, in a tuple.
 
-    Raises on every rank where ranks differ in structure, number or dtype of
-    the outputs or in whether values are compared, or where a rank's code has
-    raised.
+    Where all ranks' are equal they are that one tuple.  Raises on every rank
+    where ranks differ in structure, number or dtype of the outputs or in
+    whether values are compared, or where a rank's code has raised.
     """
     if line.size == 1:
         return [outputs]
-    mine, structure = _pack(structure, outputs, compared)
+    pack = _pack.__wrapped__ if compared else _pack  # fingerprints are new at each call
+    mine, structure = pack(str(structure), outputs, compared)
     packed = line.record(mine)
     if packed.count(mine) == len(packed):
         return [outputs] * len(packed)
@@ -153,18 +147,17 @@ def row_of(tensor, compared, weak=False):
     """The row for an output that becomes distributed; with a fingerprint where its values are compared."""
     data = tensor._data
     name = dtype_name(data.dtype)
-    return Row(
-        data.shape,
-        WEAK + name if weak else name,
-        tensor._node is not None and state.grad_enabled,
-        compared and is_nonzero(data),
-        fingerprint(data) if compared else 0,
-    )
+    if weak:
+        name = WEAK + name
+    wanted = tensor._node is not None and state.grad_enabled
+    if not compared:
+        return Row(data.shape, name, wanted)
+    return Row(data.shape, name, wanted, is_nonzero(data), fingerprint(data))
 
 
 def local_row(tensor):
     """The row for an output that stays local."""
-    return Row((), "", tensor._node is not None and state.grad_enabled, False, 0)
+    return Row((), "", tensor._node is not None and state.grad_enabled)
 
 
 @cache
