@@ -25,7 +25,23 @@ from .boundary.api import (
 from .boundary.local_map import local_map
 from .config import config
 from .debug.tracing import trace
-from .dtypes import dtype
+from .dtypes import (
+    bool_,
+    complex64,
+    complex128,
+    dtype,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from .local_layer import LocalLayer
 from .mesh import ProcessMesh, init_mesh
 from .nn.layer import Layer
@@ -159,3 +175,10 @@ to_tensor = tensor
 concatenate = concat
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    # ml_dtypes, which brings bfloat16, takes long to import.
+    if name == "bfloat16":
+        return dtype("bfloat16")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,13 @@ from .errors import type_error
 _KINDS_INEXACT = "fc"
 
 
+bool_ = np.dtype(bool)
+int8, int16, int32, int64 = map(np.dtype, ("int8", "int16", "int32", "int64"))
+uint8, uint16, uint32, uint64 = map(np.dtype, ("uint8", "uint16", "uint32", "uint64"))
+float16, float32, float64 = map(np.dtype, ("float16", "float32", "float64"))
+complex64, complex128 = map(np.dtype, ("complex64", "complex128"))
+
+
 def dtype(name):
     """The `numpy.dtype` for a dtype, a scalar type or a name ("float32", "bfloat16")."""
     if type(name) is np.dtype:

@@ -178,6 +178,8 @@ class RegionOutput(FromLocal):
 
     def pull(self, node, g):
         self._enter(node, g)
+        if g is not None and node.params[2] == 1 and g._spec.layout is node.spec.layout:
+            return (g._data,)
         return super().pull(node, g)
 
     def pull_graph(self, node, g):
