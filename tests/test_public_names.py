@@ -10,7 +10,8 @@ ProcessMesh init_mesh Shard Replicate Partial ReduceType
 init_parallel_env get_rank get_world_size barrier all_gather print_once
 tensor to_tensor asarray zeros ones full arange zeros_like ones_like full_like eye linspace
 dtensor_from_local dtensor_to_local shard_tensor dtensor_from_fn reshard unshard_dtensor
-Layer LocalLayer local_map backward grad no_grad enable_grad vjp jvp hvp jacobian hessian Function recompute trace config
+Layer LocalLayer local_map backward grad no_grad enable_grad
+vjp jvp hvp jacobian hessian Function recompute trace config
 """
 
 
