@@ -25,6 +25,7 @@ def main():
 
     def step():
         spmd.backward(layer(x), g)
+        x.clear_grad()
 
     with spmd.trace() as events:
         step()

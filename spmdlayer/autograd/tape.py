@@ -158,6 +158,8 @@ class Engine:
         accumulate into their `.grad`
     """
 
+    __slots__ = ("create_graph", "retain_graph", "wanted", "captured", "heap", "pending", "entered", "last")
+
     def __init__(self, create_graph=False, retain_graph=False, wanted=None):
         self.create_graph = create_graph
         self.retain_graph = retain_graph or create_graph

@@ -244,8 +244,10 @@ def reshard(x, mesh, placements):
 
     Collective over the ranks of both meshes.
     """
-    check_distributed(x, "reshard")
-    check_mesh(mesh)
+    if type(x) is not Tensor or x._spec is None or x._spec.region is not state.region:
+        check_distributed(x, "reshard")
+    if type(mesh) is not ProcessMesh:
+        check_mesh(mesh)
     return reshard_spec(x, mesh, placements)
 
 

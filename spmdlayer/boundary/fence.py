@@ -127,11 +127,14 @@ class RegionInput(ToLocal):
     name = "region input"
 
     def pull(self, node, g):
-        entry = self._entered(node)
+        entry = state.engine.entered.get(node.region) or self._entered(node)
         if entry is None:
             return HELD
         read, zero, crossing = node.params
-        g = crossing.gradient(self.zero(zero) if g is None else g, entry)
+        if g is None:
+            g = self.zero(zero)
+        if entry.check is not None or crossing.factor != 1:
+            g = crossing.gradient(g, entry)
         return (distributed(g, read if state.region is None else make_spec(read.mesh, read.layout)),)
 
     def pull_graph(self, node, g):
@@ -177,26 +180,23 @@ class RegionOutput(FromLocal):
         return node.params[3].region
 
     def pull(self, node, g):
-        self._enter(node, g)
+        entry = enter(node.params[3])
+        if entry.check is not None and g is not None:
+            entry.check.entering(g._data)
         if g is not None and node.params[2] == 1 and g._spec.layout is node.spec.layout:
             return (g._data,)
         return super().pull(node, g)
 
     def pull_graph(self, node, g):
-        entry = self._enter(node, g)
+        entry = enter(node.params[3])
+        if entry.check is not None and g is not None:
+            entry.check.entering(g._data)
         g, layout = self.parts(node, self.conformed(node, g))
         outside, state.region = state.region, entry.backward.region
         try:
             return (pass_in(g, spec_of(g._spec.mesh, layout), PLAIN, entry.backward),)
         finally:
             state.region = outside
-
-    @staticmethod
-    def _enter(node, g):
-        entry = enter(node.params[3])
-        if entry.check is not None and g is not None:
-            entry.check.entering(g._data)
-        return entry
 
 
 class LocalOutput(NodeOp):
@@ -226,6 +226,7 @@ class Plain:
 
     __slots__ = ()
     captured = False
+    factor = 1
 
     @staticmethod
     def gradient(g, entry):

@@ -25,7 +25,8 @@ def natural(spec, g):
     """A cotangent of a distributed tensor as users see it; may communicate.  A rank outside the mesh sees nothing."""
     if spec.mesh.coordinate is None:
         return g
-    g = conform(g, spec)
+    if g._spec.layout is not spec.layout:
+        g = conform(g, spec)
     for axis, placement in enumerate(spec.placements):
         if placement.kind == "partial":
             g = _seen_partial(g, axis, placement.op)
