@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 import threading
+import time
 import traceback
 
 from .errors import runtime_error, set_rank
@@ -19,6 +20,7 @@ from .errors import runtime_error, set_rank
 # Open MPI mixes up a message of the user that waits on a communicator with what it sends itself to make another from
 # it, where both have one tag.  Its default, 0, is what most users have.
 _TAG = 29998
+_DRAIN = 0.2  # seconds between what a failing rank writes and the end of the job
 
 _module = None
 _home_key = None
@@ -259,6 +261,8 @@ def abort(status):
         _status_of_child = status
         return
     _flush()
+    # A launcher that hears of the end before it has read what was written may drop it.
+    time.sleep(_DRAIN)
     _module.COMM_WORLD.Abort(status)
     # MPICH tells its launcher and may come back before that has killed this process.
     os._exit(status)
