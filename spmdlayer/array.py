@@ -19,7 +19,7 @@ def is_array(value):
 
 def array_module(value):
     """The module (numpy or cupy) whose functions work on a raw array."""
-    if isinstance(value, (np.ndarray, np.generic)):
+    if type(value) is np.ndarray or isinstance(value, (np.ndarray, np.generic)):
         return np
     return sys.modules["cupy"]
 

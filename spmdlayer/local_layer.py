@@ -69,14 +69,15 @@ class LocalLayer(Layer):
         return self._boundary.grads
 
     def __call__(self, *inputs, **kwargs):
-        boundary = self.__dict__.get("_boundary")
+        attributes = self.__dict__
+        boundary = attributes.get("_boundary")
         if boundary is None:
             raise type_error(
                 f"{type(self).__name__}: call super().__init__(out_dist_attrs, grad_dist_attrs) in __init__"
             )
         # One from another region, such as a result kept in an attribute, has no piece here; using it raises.
         captures = ()
-        for value in vars(self).values():
+        for value in attributes.values():
             if isinstance(value, _MAY_HOLD_TENSORS):
                 captures = [t for _, t in self.named_tensors() if t.is_dist() and t._spec.region is state.region]
                 break

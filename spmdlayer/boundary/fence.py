@@ -14,7 +14,7 @@ family: entering it makes its own fence pending and the first one's.
 import weakref
 
 from ..array import array_module
-from ..autograd.tape import FREED, HELD, Node, NodeOp, escaped, sees, upper
+from ..autograd.tape import FREED, HELD, Node, NodeOp, communicating, escaped, sees, upper
 from ..autograd.tensor import wrap
 from ..config import state
 from ..errors import runtime_error, value_error
@@ -111,10 +111,11 @@ def _with_sources(fence):
 
 def pend(nodes):
     """Make nodes run in this pass, with zeros if nothing reaches them."""
-    add = state.engine.add
+    engine = state.engine
+    pending = engine.pending
     for node in nodes:
-        if node.op is not FREED:
-            add(node, None)
+        if node not in pending and node.op is not FREED:
+            engine.add(node, None)
 
 
 class RegionInput(ToLocal):
@@ -257,9 +258,10 @@ def leave(local, spec, fence, auto=False):
     recorded also where this rank's own tensor needs no gradient: some other
     rank's does.
     """
-    params = (local.dtype, array_module(local._data), _copies(spec.layout) if auto else 1, fence)
-    node = communicating_node(REGION_OUTPUT, (local._node,), None, params, spec)
-    return wrap(local._data, node, spec)
+    data = local._data
+    params = (data.dtype, array_module(data), _copies(spec.layout) if auto else 1, fence)
+    node = communicating(Node(REGION_OUTPUT, (local._node,), None, params, spec))
+    return wrap(data, node, spec)
 
 
 def copies_of_one(local, layout):
