@@ -273,9 +273,12 @@ def copies_of_one(local, layout):
     attrs each copy takes all of it, which a captured tensor's gradient, summed
     all the same, would count n times: that raises.
     """
-    region, copies = state.region, _copies(layout)
-    if region is None or copies == 1 or region.auto:
-        return 1 if region is None else copies
+    region = state.region
+    if region is None:
+        return 1
+    copies = _copies(layout)
+    if copies == 1 or region.auto:
+        return copies
     if local._node is not None and _from_captured(local._node, region):
         raise value_error(
             f"{region.label}: what is made Replicate() inside depends on a captured tensor or parameter, whose "

@@ -143,7 +143,7 @@ def adjoint_layout(cotangent, primal):
     )
 
 
-def to_local(x, grad_layout=None, op=TO_LOCAL):
+def to_local(x, grad_layout=None):
     """This rank's piece of a distributed tensor, as a local tensor on the tape.
 
     `grad_layout` is how the local gradients are read; None: slice for slice,
@@ -154,7 +154,7 @@ def to_local(x, grad_layout=None, op=TO_LOCAL):
     if x._node is not None and state.grad_enabled:
         layout = cotangent_layout(x._spec.layout) if grad_layout is None else grad_layout
         zero = (data.shape, data.dtype, array_module(data))
-        node = communicating_node(op, (x._node,), None, (x._spec, layout, zero))
+        node = communicating_node(TO_LOCAL, (x._node,), None, (x._spec, layout, zero))
     return wrap(data, node, None)
 
 
