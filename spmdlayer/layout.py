@@ -235,18 +235,21 @@ def _select(intervals, parts):
     if len(intervals) == 1:
         offset = intervals[0][0]
         return _joined([(offset + start, offset + stop) for start, stop in parts])
-    found = []
+    found, first, passed = [], 0, 0  # `passed`: what the intervals before the first hold
     for start, stop in parts:
-        position, last = 0, None
-        for low, high in intervals:
+        while first < len(intervals) - 1 and passed + intervals[first][1] - intervals[first][0] <= start:
+            passed += intervals[first][1] - intervals[first][0]
+            first += 1
+        if start == stop:
+            found.append((intervals[first][0] + start - passed,) * 2)
+        position, k = passed, first
+        while k < len(intervals) and position < stop:
+            low, high = intervals[k]
             begin, end = max(start - position, 0), min(stop - position, high - low)
             if begin < end:
                 found.append((low + begin, low + end))
-            elif start == stop and 0 <= start - position <= high - low:
-                last = low + start - position
             position += high - low
-        if start == stop:
-            found.append((last, last))
+            k += 1
     return _joined(found)
 
 

@@ -334,15 +334,17 @@ def _with_indices(coord, axes, indices):
 
 def _slices(box, commons):
     """The parts of a piece that hold the common intervals, as tuples of slices into it."""
-    return list(product(*[_positions(intervals, common) for intervals, common in zip(box, commons)]))
+    return list(product(*[positions(intervals, common) for intervals, common in zip(box, commons)]))
 
 
-def _positions(intervals, common):
-    found, offset, k = [], 0, 0
-    for start, stop in common:
-        while intervals[k][1] < stop:
-            offset += intervals[k][1] - intervals[k][0]
+def positions(outer, inner):
+    """Where the intervals `inner` lie in a piece made of the intervals `outer`: slices of that piece; none if empty."""
+    found, k, offset = [], 0, 0  # both lists ascend
+    for start, stop in inner:
+        if start == stop:
+            continue
+        while outer[k][1] < stop:
+            offset += outer[k][1] - outer[k][0]
             k += 1
-        low = offset + start - intervals[k][0]
-        found.append(slice(low, low + stop - start))
+        found.append(slice(offset + start - outer[k][0], offset + stop - outer[k][0]))
     return found

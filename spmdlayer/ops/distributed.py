@@ -33,7 +33,7 @@ from ..redistribute.crossing import (
 )
 from ..redistribute.reshard import conform, reshard_to
 from .registry import Params, _fixes, operations, raw_namespace, run_forward, set_distributed_apply
-from .rules import Call, elementwise_rule, replicated
+from .rules import Call, rule_of
 
 _SCALARS = frozenset({bool, int, float, complex})
 
@@ -215,9 +215,7 @@ def _make_rule(op, mesh, operands, params):
         tuple(getattr(operand, "dtype", None) for operand in operands),
         params,
     )
-    if op.rule is not None:
-        return op.rule(call)
-    return elementwise_rule(call) if op.elementwise else replicated(call)
+    return rule_of(call)
 
 
 def apply_distributed(op, operands, params):

@@ -4,15 +4,19 @@ Each dimension of an operand is named by a factor, as in "mk,kn->mn".  Along a
 mesh axis one factor may be sharded, in all operands that have it: the result
 is sharded on it too, or, where it is contracted, Partial('sum').  Or one
 operand stays a Partial sum or mean, since the operation is linear in each.
-What moves nothing is taken; else what moves least.
+What moves nothing is taken; else what moves least, a reduction of the result
+included, by the bytes of the plans' steps.
 """
 
-from math import prod
+from itertools import product
+from math import inf
 
 import numpy as np
 
 from ..layout import Layout
 from ..placement import Partial, Shard
+from ..redistribute.reshard import without_partials
+from .cost import moved_bytes
 from .rules import LINEAR, REPLICATE, Rule, kept_partials
 
 
@@ -40,41 +44,26 @@ class _Contraction:
         # A diagonal cannot be taken of slices of one of its dims.
         self.whole = {factor for term in terms for factor in term if term.count(factor) > 1}
         self.kept = [() if layout is None else kept_partials(layout.placements, LINEAR) for layout in call.layouts]
-        self.choices = []
 
     def candidates(self, axis):
         """The choices along a mesh axis that agree with an operand as it is, and to replicate all."""
-        placements = [self.call.placement(operand, axis) for operand in range(len(self.terms))]
-        for term, placement in zip(self.terms, placements):
-            if placement.kind == "shard":
-                factor = term[placement.dim]
-                if factor is not None and factor not in self.whole:
-                    yield _Choice(factor, placement.block)
+        seen = []
+        for operand, term in enumerate(self.terms):
+            placement = self.call.placement(operand, axis)
+            factor = term[placement.dim] if placement.kind == "shard" else None
+            if factor is not None and factor not in self.whole and (factor, placement.block) not in seen:
+                seen.append((factor, placement.block))
+                yield _Choice(factor, placement.block)
         for operand in range(len(self.terms)):
             if axis in self.kept[operand]:
                 yield _Choice(operand=operand)
         yield _Choice()
 
-    def choose(self, axis):
-        best = min(self.candidates(axis), key=lambda choice: self.cost(choice, axis))  # the first of equal ones
-        self.choices.append(best)
-
-    def cost(self, choice, axis):
-        """(whether an operand must move, the bytes moved by now and by a reduction of the result)."""
-        moved = 0
-        for operand, shape in enumerate(self.call.shapes):
-            size = prod(shape) * self.call.dtypes[operand].itemsize / self.pieces(operand, axis)
-            before, after = self.call.placement(operand, axis), self.placement(operand, choice, axis)
-            moved += size * _share_moved(before, after, self.call.mesh_shape[axis])
-        if moved == 0:
-            return False, 0
-        size = prod(self.shape) * self.dtype.itemsize
-        return True, moved + size * _share_moved(self.result(choice, axis), REPLICATE, self.call.mesh_shape[axis])
-
-    def pieces(self, operand, axis):
-        """In how many pieces the other mesh axes cut an operand."""
-        others = (other for other in self.call.axes if other != axis)
-        return prod(self.call.mesh_shape[k] for k in others if self.call.placement(operand, k).kind == "shard")
+    def cost(self, choices):
+        """The bytes that all ranks send to bring the operands together and, if any, to reduce the result."""
+        inputs, output = self.layouts(choices)
+        moved = sum(map(moved_bytes, self.call.layouts, inputs, self.call.dtypes))
+        return moved and moved + moved_bytes(output, without_partials(output), self.dtype)
 
     def placement(self, operand, choice, axis):
         """An operand's placement along a mesh axis once a choice is made."""
@@ -90,39 +79,38 @@ class _Contraction:
             return Shard(self.output.index(choice.factor), choice.block)
         return Partial("any") if self.dtype.kind == "b" else Partial("sum")
 
-    def splits(self, factor):
+    def splits(self, factor, choices):
         """The offsets of a factor's pieces: those of the first operand that is cut as chosen already."""
-        cuts = [(axis, choice.block) for axis, choice in enumerate(self.choices) if choice.factor == factor]
+        cuts = [(axis, choice.block) for axis, choice in enumerate(choices) if choice.factor == factor]
         for term, layout in zip(self.terms, self.call.layouts):
             if cuts and layout is not None and factor in term and layout.cuts(term.index(factor)) == cuts:
                 return layout.splits[term.index(factor)]
         return None
 
-    def layout(self, term, shape, placements):
-        splits = tuple(None if factor is None else self.splits(factor) for factor in term)
+    def layout(self, term, shape, placements, choices):
+        splits = tuple(None if factor is None else self.splits(factor, choices) for factor in term)
         return Layout(self.call.mesh_shape, tuple(placements), tuple(shape), splits)
 
-    def rule(self):
-        for axis in self.call.axes:
-            self.choose(axis)
-        chosen = list(enumerate(self.choices))
+    def layouts(self, choices):
+        """The layouts of the operands and of the result, with a choice for each mesh axis."""
+        chosen = list(enumerate(choices))
         inputs = tuple(
-            self.layout(term, shape, [self.placement(operand, choice, axis) for axis, choice in chosen])
+            self.layout(term, shape, [self.placement(operand, choice, axis) for axis, choice in chosen], choices)
             for operand, (term, shape) in enumerate(zip(self.terms, self.call.shapes))
         )
-        return Rule(
-            inputs, self.layout(self.output, self.shape, [self.result(choice, axis) for axis, choice in chosen])
-        )
+        placements = [self.result(choice, axis) for axis, choice in chosen]
+        return inputs, self.layout(self.output, self.shape, placements, choices)
 
-
-def _share_moved(before, after, size):
-    """The part of an array that a rank sends when its placement changes along a mesh axis of some size."""
-    whole = (size - 1) / size
-    if before == after or before.kind == "replicate":
-        return 0
-    if before.kind == "shard":
-        return whole if after.kind == "replicate" else whole / size
-    return whole if after.kind == "shard" else 2 * whole
+    def rule(self):
+        """That of the cheapest choices, the first of equal ones."""
+        best, least = None, inf
+        for choices in product(*(list(self.candidates(axis)) for axis in self.call.axes)):
+            cost = self.cost(choices)
+            if cost < least:
+                best, least = choices, cost
+            if cost == 0:
+                break
+        return Rule(*self.layouts(best))
 
 
 def contraction_rule(call, terms, output):

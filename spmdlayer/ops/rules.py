@@ -11,7 +11,7 @@ It looks at integers alone, so rules are cached by what they were asked.
 What no rule covers is replicated first: `replicated`, never an error.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -65,13 +65,21 @@ class Rule:
     output : the Layout of the result
     params : None (as given), or a function of the mesh coordinate to the local parameters
     attaining : the result is a maximum or minimum of pieces, which count the elements that attain it
+    sends : of local code that communicates, a function of the mesh coordinate to the bytes that this rank sends
     """
 
     inputs: tuple
     output: Layout
     params: object = None
     attaining: bool = False
-    notes: dict = field(default_factory=dict)
+    sends: object = None
+
+
+def rule_of(call):
+    """The Rule of a call: its operation's own, that of elementwise ones, or to replicate all."""
+    if call.op.rule is not None:
+        return call.op.rule(call)
+    return elementwise_rule(call) if call.op.elementwise else replicated(call)
 
 
 def layout_like(mesh_shape, placements, shape, sources):

@@ -14,6 +14,7 @@ from ..array import array_module
 from ..comm import channel
 from ..dtypes import highest, lowest
 from ..plan import plan
+from ..steps import positions
 
 _IDENTITY = {
     "sum": lambda dtype: dtype.type(0),
@@ -53,19 +54,6 @@ def moves(source, target, itemsize, mesh):
 
 
 # Slices -------------------------------------------------------------------------------------------------------------
-
-
-def positions(outer, inner):
-    """Where the intervals `inner` lie in a piece made of the intervals `outer`: slices of that piece."""
-    found = []
-    for start, stop in inner:
-        offset = 0
-        for low, high in outer:
-            if start < stop and low <= start and stop <= high:
-                found.append(slice(offset + start - low, offset + stop - low))
-                break
-            offset += high - low
-    return found
 
 
 def _along(dim, part):

@@ -18,8 +18,9 @@ from ..layout import Layout
 from ..placement import normalise
 from ..plan import plan
 from ..spec import spec_of
+from ..steps import positions
 from .between import PLACEHOLDER, move_between
-from .carry_out import moves, positions
+from .carry_out import moves
 from .crossing import (
     OWN,
     REPLICATE,

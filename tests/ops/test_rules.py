@@ -7,26 +7,30 @@ import numpy as np
 import pytest
 
 from spmdlayer.layout import Layout
+from spmdlayer.ops.cost import operation_bytes
 from spmdlayer.ops.index_form import ARRAY, Span
 from spmdlayer.ops.registry import REGISTRY
-from spmdlayer.ops.rules import Call, elementwise_rule, replicated
+from spmdlayer.ops.rules import Call, rule_of
 from spmdlayer.placement import Partial, Replicate, Shard
 
 R, S, P = Replicate(), Shard, Partial
 FLOAT, INT, BOOL = np.dtype("float64"), np.dtype("int64"), np.dtype("bool")
 
 
-def rule(name, mesh_shape, operands, splits=None, of=FLOAT, **params):
-    """The Rule of an operation; operands are (shape, placements), or a shape alone for a plain array."""
+def call_of(name, mesh_shape, operands, splits=None, of=FLOAT, **params):
+    """The Call of an operation; operands are (shape, placements), or a shape alone for a plain array."""
     layouts, shapes = [], []
     for operand in operands:
         shape, placements = operand if operand and isinstance(operand[-1], list) else (operand, None)
         shapes.append(shape)
         layouts.append(None if placements is None else Layout(mesh_shape, tuple(placements), shape, splits))
         splits = None  # of the first operand
-    op = REGISTRY[name]
-    call = Call(op, mesh_shape, tuple(layouts), tuple(shapes), (of,) * len(shapes), params)
-    return (op.rule or (elementwise_rule if op.elementwise else replicated))(call)
+    return Call(REGISTRY[name], mesh_shape, tuple(layouts), tuple(shapes), (of,) * len(shapes), params)
+
+
+def rule(*args, **kwargs):
+    """The Rule of an operation; see `call_of`."""
+    return rule_of(call_of(*args, **kwargs))
 
 
 def placed(name, mesh_shape, operands, **params):
@@ -75,10 +79,37 @@ def test_matmul_on_two_axes():
 
 
 def test_contracted_offsets_follow_the_left_operand():
-    found = rule("matmul", (2,), [((M, 5), [S(1)]), ((5, N), [S(0)])], splits=(None, (1, 4)))
-    assert found.inputs[1].splits == ((1, 4), None)
+    found = rule("matmul", (2,), [((M, 50), [S(1)]), ((50, N), [S(0)])], splits=(None, (20, 30)))
+    assert found.inputs[1].splits == ((20, 30), None)
     found = rule("matmul", (2,), [((5, K), [S(0)]), ((K, N), [R])], splits=((1, 4), None))
     assert found.output.splits == ((1, 4), None)
+
+
+def test_pieces_that_do_not_match_have_their_cost():
+    """A's columns and B's rows are cut in other places; rank 0 has none of A."""
+    one, two = ((100, 500), [S(1)]), ((500, 100), [S(0)])
+    assert placed("matmul", (2,), [one, two])[-1] == [P("sum")]
+    # Half of B and a reduction of C are 8 * (250 * 100 + 2 * 100 * 100) bytes, A and B 8 * 2 * 500 * 100.
+    found = rule("matmul", (2,), [one, two], splits=(None, (0, 500)))
+    assert [layout.placements for layout in (*found.inputs, found.output)] == [(S(1),), (S(0),), (P("sum"),)]
+    # Here a reduction of C is 8 * 2 * 100 * 100 bytes, A and B are 8 * 2 * 10 * 100.
+    one, two = ((100, 10), [S(1)]), ((10, 100), [S(0)])
+    assert placed("matmul", (2,), [one, two])[-1] == [P("sum")]  # nothing moves
+    found = rule("matmul", (2,), [one, two], splits=(None, (0, 10)))
+    assert [layout.placements for layout in (*found.inputs, found.output)] == [(R,), (R,), (R,)]
+
+
+def test_what_an_operation_sends():
+    x = ((6, 4), [S(0), P("sum")])
+    assert operation_bytes(call_of("negative", (2, 3), [x]), (0, 0)) == 0
+    # exp needs the sum: of the 12 numbers of a rank's rows two thirds are sent twice.
+    assert operation_bytes(call_of("exp", (2, 3), [x]), (0, 0)) == 2 * 12 * 8 * 2 // 3
+    # Of 5 rows, 4 and 1, each is gathered by the other rank.
+    uneven = call_of("flip", (2,), [((5, 4), [S(0)])], splits=((4, 1), None), axis=(0,))
+    assert [operation_bytes(uneven, (k,)) for k in range(2)] == [4 * 4 * 8, 4 * 8]
+    # A small operand is brought to the large one, which is not moved.
+    call = call_of("matmul", (2,), [((1000, 4), [S(0)]), ((4, 4), [S(0)])])
+    assert operation_bytes(call, (0,)) == 2 * 4 * 8
 
 
 def test_bools_are_contracted_to_any():
