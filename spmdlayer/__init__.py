@@ -61,6 +61,7 @@ from .ops.creation import (
     zeros,
     zeros_like,
 )
+from .ops.cumulative import cumulative_sum
 from .ops.elementwise import (
     abs,
     acos,
@@ -138,7 +139,6 @@ from .ops.reductions import (
     any,
     argmax,
     argmin,
-    cumulative_sum,
     max,
     mean,
     min,

@@ -4,7 +4,8 @@ Every distributed operation is a region whose local code is the operation and
 whose placements come from its rule.  Operands that are not as the rule needs
 them are resharded first; then nothing moves, so the region is recorded as a
 single node whose vjp is the local one.  Under create_graph the vjp runs as a
-region of its own (`map_local`), which is recorded.
+region of its own (`map_local`), which is recorded.  Where the rule says how
+the operation runs `across` pieces, its local code communicates: see `across`.
 """
 
 from functools import lru_cache
@@ -32,6 +33,7 @@ from ..redistribute.crossing import (
     zeros,
 )
 from ..redistribute.reshard import conform, reshard_to
+from .across import record_across
 from .registry import Params, _fixes, operations, raw_namespace, run_forward, set_distributed_apply
 from .rules import Call, rule_of
 
@@ -227,9 +229,14 @@ def apply_distributed(op, operands, params):
     rule = _rule_for(op, mesh, operands, params)
     moved = [_as_needed(operand, layout, mesh) for operand, layout in zip(operands, rule.inputs)]
     arrays = [x._data if isinstance(x, Tensor) else x for x in moved]
-    local = params if rule.params is None else {**params, **rule.params(mesh.coordinate)}
-    result = run_forward(op, arrays, local)
-    layout = rule.output
+    local, layout = params, rule.output
+    if rule.across is not None:
+        result = rule.across(mesh, arrays, params)
+        if layout is None:
+            result, layout = result
+    else:
+        local = params if rule.params is None else {**params, **rule.params(mesh.coordinate)}
+        result = run_forward(op, arrays, local)
     if layout is None:
         layout = Layout(tuple(mesh.shape), (REPLICATE,) * mesh.ndim, result.shape)
     spec = make_spec(mesh, layout)
@@ -238,6 +245,8 @@ def apply_distributed(op, operands, params):
         op.differentiable and state.grad_enabled and is_inexact(result.dtype) and any(e is not None for e in edges)
     ):
         return wrap(result, None, spec)
+    if rule.across is not None:
+        return wrap(result, record_across(op, moved, arrays, result, params, spec), spec)
     return wrap(result, _record(op, rule, moved, arrays, edges, result, local, spec), spec)
 
 

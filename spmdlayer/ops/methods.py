@@ -5,7 +5,7 @@ import numpy as np
 from ..array import is_array
 from ..autograd.tensor import Tensor, install
 from ..errors import type_error, value_error
-from . import contraction, indexing, linear, reductions, shape
+from . import contraction, cumulative, indexing, linear, reductions, shape
 from . import elementwise as ew
 
 # Operators ---------------------------------------------------------------
@@ -119,7 +119,7 @@ install(
     mT=property(shape.matrix_transpose),
     real=property(ew.real),
     imag=property(ew.imag),
-    cumsum=reductions.cumulative_sum,
+    cumsum=cumulative.cumulative_sum,
     conjugate=ew.conj,
     dot=contraction.dot,
     take=indexing.take,

@@ -1,4 +1,4 @@
-"""Reductions: sum, mean, max, min, prod, any, all, var, std, argmax, argmin, cumulative_sum.
+"""Reductions: sum, mean, max, min, prod, any, all, var, std, argmax, argmin.
 
 The public functions bring `axis` to a sorted tuple of axes of the *global*
 shape; counts come from the global shape too, so that means over uneven
@@ -19,10 +19,8 @@ from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
 from .rules import (
     extreme_rule,
-    linear_cast,
     position_rule,
     reduction_rule,
-    whole_axis_rule,
 )
 
 _FLOAT32 = np.dtype(np.float32)
@@ -303,37 +301,3 @@ def argmin(x, axis=None, keepdims=False):
 
 
 _any.public, _all.public, _argmax.public, _argmin.public = any, all, argmax, argmin
-
-
-# Cumulative sum ----------------------------------------------------------
-
-
-def _cumulative_sum_forward(np, x, axis=0, dtype=None):
-    return _accumulated(x.cumsum, x, dtype, axis=axis)
-
-
-def _cumulative_sum_vjp(g, p, xp):
-    reverse = xp.flip(xp.cumulative_sum(xp.flip(g, axis=p.axis), axis=p.axis), axis=p.axis)
-    return _restore(reverse, p, xp)
-
-
-def _cumulative_sum_rule(call):
-    """The axis must be whole; linear."""
-    return whole_axis_rule(call, linear_cast(call.dtypes[0], call.params.get("dtype", call.dtypes[0])))
-
-
-_cumulative_sum = define("cumulative_sum", _cumulative_sum_forward, (_cumulative_sum_vjp,), rule=_cumulative_sum_rule)
-
-
-def cumulative_sum(x, axis=None, dtype=None):
-    """The running sum along an axis, which a tensor of one dimension need not name; shape of x."""
-    x = asarray(x)
-    if axis is None and x.ndim != 1:
-        raise value_error(f"cumulative_sum: axis is needed for a tensor of {x.ndim} dimensions")
-    params = {"axis": normalise_axis("cumulative_sum", 0 if axis is None else axis, x.ndim)}
-    if dtype is not None:
-        params["dtype"] = as_dtype(dtype)
-    return apply(_cumulative_sum, (x,), params)
-
-
-_cumulative_sum.public = cumulative_sum

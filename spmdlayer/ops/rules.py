@@ -65,6 +65,11 @@ class Rule:
     output : the Layout of the result
     params : None (as given), or a function of the mesh coordinate to the local parameters
     attaining : the result is a maximum or minimum of pieces, which count the elements that attain it
+    across : None, or what runs in place of the local forward where pieces need one another: a function of
+        (mesh, arrays, params), with this rank's raw pieces and the global parameters, that gives this rank's
+        piece of the result and is collective over the mesh.  Where `output` is None, which only the values
+        decide, it gives the pair of the piece and its Layout.  Along an axis where an operand is Partial the
+        result has to be so too, and the vjp must keep a Partial sum as it is: see `ops.across`
     sends : of local code that communicates, a function of the mesh coordinate to the bytes that this rank sends
     """
 
@@ -72,6 +77,7 @@ class Rule:
     output: Layout
     params: object = None
     attaining: bool = False
+    across: object = None
     sends: object = None
 
 

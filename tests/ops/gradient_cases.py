@@ -4,6 +4,7 @@ import numpy as np
 
 from spmdlayer.ops import (
     contraction,
+    cumulative,
     elementwise,
     index_form,
     indexing,
@@ -119,9 +120,9 @@ _functions(
 )
 _functions(
     "cumulative_sum",
-    (lambda x: reductions.cumulative_sum(x, axis=1), (signed(2, 3),)),
-    (reductions.cumulative_sum, (cmplx(3),)),
-    (lambda x: reductions.cumulative_sum(x, dtype="complex128"), (signed(3),)),
+    (lambda x: cumulative.cumulative_sum(x, axis=1), (signed(2, 3),)),
+    (cumulative.cumulative_sum, (cmplx(3),)),
+    (lambda x: cumulative.cumulative_sum(x, dtype="complex128"), (signed(3),)),
 )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from spmdlayer.autograd.tensor import Tensor, tensor
-from spmdlayer.ops import contraction, creation, elementwise, linear, reductions, shape, softmax
+from spmdlayer.ops import contraction, creation, cumulative, elementwise, linear, reductions, shape, softmax
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = ["bool", "int8", "uint8", "int64", "float16", "float32", "float64", "complex64", "complex128", BFLOAT16]
@@ -128,9 +128,9 @@ def test_arg_reductions_and_cumulative_sum():
     for axis in (None, 0, -1):
         same(reductions.argmax(tensor(array), axis, keepdims=True), np.argmax(array, axis, keepdims=True))
         same(reductions.argmin(tensor(array), axis), np.argmin(array, axis))
-    same(reductions.cumulative_sum(tensor(array), 1), np.cumsum(array, 1))
+    same(cumulative.cumulative_sum(tensor(array), 1), np.cumsum(array, 1))
     same(tensor(array[0]).cumsum(), np.cumsum(array[0]))
-    same(reductions.cumulative_sum(tensor(array), 0, dtype="float32"), np.cumsum(array, 0, dtype="float32"))
+    same(cumulative.cumulative_sum(tensor(array), 0, dtype="float32"), np.cumsum(array, 0, dtype="float32"))
 
 
 @pytest.mark.parametrize("dtype", ["float16", BFLOAT16])

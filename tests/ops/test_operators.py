@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from spmdlayer.autograd.tensor import Tensor, tensor
-from spmdlayer.ops import contraction, creation, elementwise, linear, reductions, shape, softmax
+from spmdlayer.ops import contraction, creation, cumulative, elementwise, linear, shape, softmax
 
 A, B = np.array([[7.0, -2.0], [3.0, 4.0]]), np.array([2.0, 3.0])
 ARITHMETIC = "add sub mul truediv floordiv mod pow matmul lt le gt ge eq ne".split()
@@ -122,7 +122,7 @@ def test_methods_are_numpys():
         (lambda x: contraction.einsum(x, x), TypeError, "string"),
         (lambda x: contraction.tensordot(x, np.ones(3), 1), ValueError, "do not match"),
         (lambda x: softmax.softmax(x * 1j), TypeError, "complex"),
-        (lambda x: reductions.cumulative_sum(x), ValueError, "axis is needed"),
+        (lambda x: cumulative.cumulative_sum(x), ValueError, "axis is needed"),
         (lambda x: creation.full_like(x, x), TypeError, "number"),
         (lambda x: elementwise.astype(x, "nonsense"), TypeError, "nonsense"),
         (lambda x: linear.matmul(x, "a"), TypeError, "not supported"),
