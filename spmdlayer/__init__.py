@@ -8,6 +8,7 @@
 Importing this initialises no MPI; the first mesh or question about ranks does.
 """
 
+from . import special
 from .autograd.backward import backward, enable_grad, grad, no_grad
 from .autograd.function import Function, once_differentiable
 from .autograd.recompute import recompute
@@ -46,6 +47,7 @@ from .local_layer import LocalLayer
 from .mesh import ProcessMesh, init_mesh
 from .nn.layer import Layer
 from .ops import distributed, methods  # noqa: F401: they install themselves
+from .ops.cardinal_sine import sinc
 from .ops.contraction import dot, einsum, tensordot
 from .ops.creation import (
     arange,
