@@ -5,6 +5,7 @@ the same order; what the others' shapes are the callers know, from the layout.
 """
 
 import functools
+import math
 import struct
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from ..errors import value_error
 from ..runtime import mpi
 from . import exchange, reduce
-from .gate import collective
+from .exchange import contiguous, native
+from .gate import gated, watchers
 
 _LENGTH = struct.Struct("<I")
 _ROW = struct.Struct("<I508s")
@@ -56,8 +58,8 @@ def _operations():
     return {name: getattr(MPI, name) for name in ("SUM", "PROD", "MAX", "MIN", "LOR", "LAND")}
 
 
-def _others(channel, arrays):
-    return sum(array.nbytes for rank, array in enumerate(arrays) if rank != channel.rank)
+def _shapes(arrays):
+    return [array.shape for array in arrays]
 
 
 class Channel:
@@ -92,7 +94,14 @@ class Channel:
     def __repr__(self):
         return f"Channel({self.label!r}, rank {self.rank} of {self.size})"
 
-    @collective("allreduce", lambda channel, x, op: -(-2 * x.nbytes * (channel.size - 1) // channel.size))
+    # Each collective on arrays is prepared for shapes and a dtype, and may then be carried out many times.
+
+    def prepare_allreduce(self, shape, dtype, op):
+        """A function of arrays of one shape and dtype, as `allreduce`."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        sent = -(-2 * nbytes * (self.size - 1) // self.size)
+        return gated(self, "allreduce", sent, reduce.prepare_allreduce(self, shape, dtype, op))
+
     def allreduce(self, x, op):
         """The reduction of every rank's array, on every rank.
 
@@ -104,9 +113,13 @@ class Channel:
         float16 and bfloat16 are accumulated in float32; max and min keep NaN.
         Raises TypeError for a dtype that cannot be reduced so.
         """
-        return reduce.allreduce(self, x, op)
+        return self.prepare_allreduce(x.shape, native(x.dtype), op)(x)
 
-    @collective("reduce_scatter", lambda channel, blocks, op: _others(channel, blocks))
+    def prepare_reduce_scatter(self, shapes, dtype, op):
+        """A function of blocks of these shapes and one dtype, as `reduce_scatter`."""
+        call = reduce.prepare_reduce_scatter(self, shapes, dtype, op)
+        return gated(self, "reduce_scatter", self._bytes_to_others(shapes, dtype), call)
+
     def reduce_scatter(self, blocks, op):
         """This rank's block, reduced over every rank.
 
@@ -115,21 +128,38 @@ class Channel:
         blocks : list of arrays, block i for rank i; its shape is one on all ranks
         op : as for `allreduce`
         """
-        return reduce.reduce_scatter(self, blocks, op)
+        return self.prepare_reduce_scatter(_shapes(blocks), native(blocks[self.rank].dtype), op)(blocks)
 
-    @collective("allgather", lambda channel, x, shapes: x.nbytes * (channel.size - 1))
+    def prepare_allgather(self, dtype, shapes):
+        """A function of an array, as `allgather`."""
+        if self.size == 1:
+            return lambda x: [contiguous(x)]
+        sent = math.prod(shapes[self.rank]) * dtype.itemsize * (self.size - 1)
+        return gated(self, "allgather", sent, exchange.prepare_allgather(self, dtype, shapes))
+
     def allgather(self, x, shapes):
         """List of every rank's array; `shapes` are all their shapes."""
-        x = exchange.contiguous(x)
-        return [x] if self.size == 1 else exchange.allgather(self, x, shapes)
+        return self.prepare_allgather(native(x.dtype), shapes)(x)
 
-    @collective("allgather", lambda channel, x, dim, sizes: x.nbytes * (channel.size - 1))
+    def prepare_allgather_into_dim(self, shape, dtype, dim, sizes):
+        """A function of arrays of one shape and dtype, as `allgather_into_dim`."""
+        if self.size == 1:
+            return contiguous
+        sent = math.prod(shape) * dtype.itemsize * (self.size - 1)
+        call = exchange.prepare_allgather_into_dim(self, shape, dtype, dim, sizes)
+        return gated(self, "allgather", sent, call)
+
     def allgather_into_dim(self, x, dim, sizes):
         """Every rank's array, concatenated along `dim`; `sizes` are their extents there."""
-        x = exchange.contiguous(x)
-        return x if self.size == 1 else exchange.allgather_into_dim(self, x, dim, sizes)
+        return self.prepare_allgather_into_dim(x.shape, native(x.dtype), dim, sizes)(x)
 
-    @collective("alltoall", lambda channel, blocks, shapes: _others(channel, blocks))
+    def prepare_alltoall(self, sent, dtype, shapes):
+        """A function of blocks of the shapes `sent` and one dtype, as `alltoall`."""
+        if self.size == 1:
+            return lambda blocks: [contiguous(blocks[0])]
+        call = exchange.prepare_alltoall(self, sent, dtype, shapes)
+        return gated(self, "alltoall", self._bytes_to_others(sent, dtype), call)
+
     def alltoall(self, blocks, shapes):
         """List of what each rank sent to this one.
 
@@ -140,11 +170,15 @@ class Channel:
 
         This rank's own block comes back as it is, in C order.
         """
-        if self.size == 1:
-            return [exchange.contiguous(blocks[0])]
-        return exchange.alltoall(self, blocks, shapes)
+        return self.prepare_alltoall(_shapes(blocks), native(blocks[self.rank].dtype), shapes)(blocks)
 
-    @collective("alltoall", lambda channel, blocks, dim, sizes: _others(channel, blocks))
+    def prepare_alltoall_into_dim(self, sent, dtype, dim, sizes):
+        """A function of blocks of the shapes `sent` and one dtype, as `alltoall_into_dim`."""
+        if self.size == 1:
+            return lambda blocks: contiguous(blocks[0])
+        call = exchange.prepare_alltoall_into_dim(self, sent, dtype, dim, sizes)
+        return gated(self, "alltoall", self._bytes_to_others(sent, dtype), call)
+
     def alltoall_into_dim(self, blocks, dim, sizes):
         """What each rank sent to this one, concatenated along `dim`.
 
@@ -153,20 +187,27 @@ class Channel:
         blocks : list of arrays of one dtype, block i to rank i
         sizes : the extents along `dim` of what comes from each rank; the other extents are this rank's own block's
         """
-        if self.size == 1:
-            return exchange.contiguous(blocks[0])
-        return exchange.alltoall_into_dim(self, blocks, dim, sizes)
+        return self.prepare_alltoall_into_dim(_shapes(blocks), native(blocks[self.rank].dtype), dim, sizes)(blocks)
 
-    @collective("bcast", lambda channel, x, root, shape, dtype: x.nbytes if channel.rank == root else 0)
+    def _bytes_to_others(self, shapes, dtype):
+        return sum(math.prod(shape) for rank, shape in enumerate(shapes) if rank != self.rank) * dtype.itemsize
+
     def bcast(self, x, root, shape, dtype):
         """The root's array on every rank; the others give None, and its shape and dtype."""
         if self.rank == root:
-            x = exchange.contiguous(x)
-        return x if self.size == 1 else exchange.bcast(self, x, root, shape, dtype)
+            x = contiguous(x)
+        if self.size == 1:
+            return x
+        sent = x.nbytes if self.rank == root else 0
+        return gated(self, "bcast", sent, lambda x: exchange.bcast(self, x, root, shape, dtype))(x)
 
-    @collective("record", lambda channel, data: len(data) * (channel.size - 1))
     def record(self, data):
         """List of every rank's bytes; quick below 508 of them, with a second round where a rank has more."""
+        if watchers and self.size > 1:
+            return gated(self, "record", len(data) * (self.size - 1), self._record)(data)
+        return self._record(data)
+
+    def _record(self, data):
         if self.size == 1:
             return [bytes(data)]
         sent, received = self._sent, self._received
@@ -182,4 +223,5 @@ class Channel:
     def _record_long(self, data):
         lengths = [size for size, _ in _ROW.iter_unpack(self._received[0])]
         mine = np.frombuffer(bytes(data), np.uint8)
-        return [part.tobytes() for part in exchange.allgather(self, mine, [(length,) for length in lengths])]
+        gather = exchange.prepare_allgather(self, mine.dtype, [(length,) for length in lengths])
+        return [part.tobytes() for part in gather(mine)]

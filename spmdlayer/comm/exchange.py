@@ -1,5 +1,9 @@
 """Moving arrays between the ranks of a group without reducing them.
 
+Every exchange is prepared first: a `prepare_` function is given shapes and
+dtype, chooses the way, and returns a function of the data alone.  A plan of
+redistribution prepares once what it carries out many times.
+
 Buffers are typed and flat: mpi4py would take a Fortran-ordered array and
 transpose it silently, so arrays are brought to C order first.
 """
@@ -9,6 +13,7 @@ import math
 
 import numpy as np
 
+from ..dtypes import is_half
 from ..runtime import mpi
 
 # Elements in one message: counts of MPI before version 4 are 32-bit integers.
@@ -33,18 +38,22 @@ def native(dtype):
 
 def wire(x):
     """An array as MPI can be given it: half precision, which not every MPI knows, as integers."""
-    dtype = x.dtype
-    return x.view(np.uint16) if dtype.itemsize == 2 and dtype.kind in "fV" else x
+    return x.view(np.uint16) if is_half(x.dtype) else x
 
 
-def sendrecv(comm, send, dest, receive, source):
-    """Send an array in C order to one rank and receive one from another; an empty one is not sent."""
-    send, receive = wire(send), wire(receive)
-    if 0 < send.size <= CHUNK and 0 < receive.size <= CHUNK:
-        comm.Sendrecv(send, dest, TAG, receive, source, TAG)
-        return
-    for request in _pieces(comm.Irecv, receive, source) + _pieces(comm.Isend, send, dest):
-        request.Wait()
+def swapper(comm, dtype, sent, received, dest, source):
+    """A function (send, receive) that sends so many elements to one rank while others come from another.
+
+    Both arrays are in C order; an empty one is not sent.
+    """
+    if not (0 < sent <= CHUNK and 0 < received <= CHUNK):
+        return lambda send, receive: _wait(
+            _pieces(comm.Irecv, wire(receive), source) + _pieces(comm.Isend, wire(send), dest)
+        )
+    call = comm.Sendrecv
+    if is_half(dtype):
+        return lambda send, receive: call(wire(send), dest, TAG, wire(receive), source, TAG)
+    return lambda send, receive: call(send, dest, TAG, receive, source, TAG)
 
 
 def _pieces(start, array, peer):
@@ -53,126 +62,212 @@ def _pieces(start, array, peer):
     return [start(flat[k : k + CHUNK], peer, TAG) for k in range(0, flat.size, CHUNK)]
 
 
-def _gather(channel, mine, everything, counts):
-    """Every rank's array, one behind the other, into an array; `counts` are their sizes.  All in C order."""
-    if everything.size > CHUNK:
-        start, everything = sum(counts[: channel.rank]), everything.reshape(-1)
-        everything[start : start + mine.size] = mine.reshape(-1)
-        gather_in_place(channel, everything, counts)
-    elif counts.count(counts[0]) == channel.size:
-        channel.mpi.Allgather(wire(mine), wire(everything))
-    else:
-        channel.mpi.Allgatherv(wire(mine), (wire(everything), counts))
+def _wait(requests):
+    for request in requests:
+        request.Wait()
 
 
-def gather_in_place(channel, everything, counts):
-    """Every rank's part of a flat array, of which this rank's is in its place; always between pairs of ranks."""
+def _whole(call, dtype):
+    """A collective of MPI as a function (send, receive) of whole arrays of a dtype."""
+    return (lambda send, receive: call(wire(send), wire(receive))) if is_half(dtype) else call
+
+
+def gatherer(channel, dtype, counts):
+    """A function (mine, everything) that puts every rank's array, `counts` elements each, one behind the other.
+
+    All in C order.
+    """
+    total = sum(counts)
+    if total == 0:
+        return lambda mine, everything: None
+    if total > CHUNK:
+        start, gather = sum(counts[: channel.rank]), in_place_gatherer(channel, dtype, counts)
+
+        def gather_pieces(mine, everything):
+            everything = everything.reshape(-1)
+            everything[start : start + mine.size] = mine.reshape(-1)
+            gather(everything)
+
+        return gather_pieces
+    if counts.count(counts[0]) == channel.size:
+        return _whole(channel.mpi.Allgather, dtype)
+    call = channel.mpi.Allgatherv
+    return lambda mine, everything: call(wire(mine), (wire(everything), counts))
+
+
+def in_place_gatherer(channel, dtype, counts):
+    """A function of a flat array that gathers every rank's part, of which its own is in place; by pairs of ranks."""
     comm, rank, size = channel.mpi, channel.rank, channel.size
     bounds = list(itertools.accumulate(counts, initial=0))
-    parts = [everything[start:stop] for start, stop in itertools.pairwise(bounds)]
+    parts = [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
+    steps = []
     for step in range(1, size):
         dest, source = (rank + step) % size, (rank - step) % size
-        sendrecv(comm, parts[rank], dest, parts[source], source)
+        steps.append((swapper(comm, dtype, counts[rank], counts[source], dest, source), parts[source]))
+
+    def gather(everything):
+        mine = everything[parts[rank]]
+        for swap, part in steps:
+            swap(mine, everything[part])
+
+    return gather
 
 
-def allgather(channel, x, shapes):
-    """Every rank's array; views of one fresh buffer."""
+def prepare_allgather(channel, dtype, shapes):
+    """A function of this rank's array that gives every rank's: views of one fresh buffer."""
     counts = [math.prod(shape) for shape in shapes]
-    everything = np.empty(sum(counts), x.dtype)
-    if everything.size:
-        _gather(channel, x, everything, counts)
-    arrays, start = [], 0
-    for shape, count in zip(shapes, counts):
-        arrays.append(everything[start : start + count].reshape(shape))
-        start += count
-    return arrays
+    bounds = list(itertools.accumulate(counts, initial=0))
+    parts = [(slice(start, stop), shape) for (start, stop), shape in zip(itertools.pairwise(bounds), shapes)]
+    gather, total = gatherer(channel, dtype, counts), bounds[-1]
+
+    def call(x):
+        everything = np.empty(total, dtype)
+        gather(contiguous(x), everything)
+        return [everything[part].reshape(shape) for part, shape in parts]
+
+    return call
 
 
-def allgather_into_dim(channel, x, dim, sizes):
-    """Every rank's array, concatenated along a dimension."""
-    before, after = x.shape[:dim], x.shape[dim + 1 :]
+def prepare_allgather_into_dim(channel, shape, dtype, dim, sizes):
+    """A function of this rank's array, of that shape, that gives every rank's, concatenated along a dimension."""
+    before, after = shape[:dim], shape[dim + 1 :]
     rows, row, total = math.prod(before), math.prod(after), sum(sizes)
-    nbytes = rows * total * row * x.itemsize
-    if nbytes >= PAIRWISE and (rows > 1 or channel.size == 2):
-        return alltoall_into_dim(channel, [x] * channel.size, dim, sizes)
+    if rows * total * row * dtype.itemsize >= PAIRWISE and (rows > 1 or channel.size == 2):
+        trade = prepare_alltoall_into_dim(channel, [shape] * channel.size, dtype, dim, sizes)
+        return lambda x: trade([contiguous(x)] * channel.size)
     if rows == 1:
-        out = np.empty((*before, total, *after), x.dtype)
-        if out.size:
-            _gather(channel, x, out, [size * row for size in sizes])
+        gather, whole = gatherer(channel, dtype, [size * row for size in sizes]), (*before, total, *after)
+    elif sizes.count(sizes[0]) < channel.size:
+        gather_all = prepare_allgather(channel, dtype, [(*before, size, *after) for size in sizes])
+        return lambda x: np.concatenate(gather_all(x), axis=dim)
+    else:
+        return _gather_equal(channel, shape, dtype, dim)
+
+    def call(x):
+        out = np.empty(whole, dtype)
+        gather(contiguous(x), out)
         return out
-    if sizes.count(sizes[0]) < channel.size:
-        return np.concatenate(allgather(channel, x, [(*before, size, *after) for size in sizes]), axis=dim)
-    pieces = np.empty((channel.size, *x.shape), x.dtype)
-    if pieces.size:
-        channel.mpi.Allgather(wire(x), wire(pieces))
-    return np.concatenate(pieces, axis=dim)
+
+    return call
 
 
-def alltoall(channel, blocks, shapes):
-    """Block i to rank i; what came from each rank."""
-    own = contiguous(blocks[channel.rank])
-    received = [np.empty(shape, own.dtype) for shape in shapes]
-    received[channel.rank] = own
-    _trade(channel, blocks, received)
-    return received
+def _gather_equal(channel, shape, dtype, dim):
+    """The same for equal shapes whose pieces lie scattered in the result."""
+    size = channel.size
+    gather, stacked = gatherer(channel, dtype, [math.prod(shape)] * size), (size, *shape)
+    axes = (*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1))
+    whole = (*shape[:dim], size * shape[dim], *shape[dim + 1 :])
+
+    def call(x):
+        pieces = np.empty(stacked, dtype)
+        gather(contiguous(x), pieces)
+        return pieces.transpose(axes).copy().reshape(whole)
+
+    return call
 
 
-def alltoall_into_dim(channel, blocks, dim, sizes):
-    """Block i to rank i; what came from each rank, concatenated along a dimension.
+def prepare_alltoall(channel, sent, dtype, shapes):
+    """A function of blocks, one for each rank, that gives what came from each.
+
+    `sent` are the shapes of this rank's blocks, `shapes` those of what it gets.
+    """
+    rank = channel.rank
+    trade = _trader(channel, dtype, [math.prod(shape) for shape in sent], [math.prod(shape) for shape in shapes])
+
+    def call(blocks):
+        own = contiguous(blocks[rank])
+        received = [own if k == rank else np.empty(shape, dtype) for k, shape in enumerate(shapes)]
+        trade(blocks, received)
+        return received
+
+    return call
+
+
+def prepare_alltoall_into_dim(channel, sent, dtype, dim, sizes):
+    """A function of blocks, one for each rank, that gives what came from each, concatenated along a dimension.
 
     What lies in one piece in the result is received there, the rest copied
     once; this rank's own block does not pass through MPI.
     """
-    rank, own = channel.rank, blocks[channel.rank]
-    before, after = own.shape[:dim], own.shape[dim + 1 :]
-    out = np.empty((*before, sum(sizes), *after), native(own.dtype))
-    if math.prod(before) == 1:
-        index = (slice(None),) * dim
-        bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
-        received = [out[(*index, slice(start, stop))] for start, stop in bounds]
-        _trade(channel, blocks, received)
-        received[rank][...] = own
-    elif channel.size == 2 and PAIRWISE <= out.nbytes and min(sizes) and 0 < blocks[1 - rank].size <= CHUNK >= out.size:
-        _swap_strided(channel, blocks, out, dim, sizes)
-    else:
-        received = [np.empty((*before, size, *after), out.dtype) for size in sizes]
-        received[rank] = own
-        _trade(channel, blocks, received)
-        np.concatenate(received, axis=dim, out=out)
-    return out
+    rank, own = channel.rank, sent[channel.rank]
+    before, after = own[:dim], own[dim + 1 :]
+    whole, rows, row = (*before, sum(sizes), *after), math.prod(before), math.prod(after)
+    index = (slice(None),) * dim
+    bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+    places = [(*index, slice(start, stop)) for start, stop in bounds]
+    counts = [rows * size * row for size in sizes]
+    if rows > 1 and channel.size == 2 and _large(whole, dtype, sizes, math.prod(sent[1 - rank])):
+        return _prepare_swap_strided(channel, whole, dtype, dim, sizes, places[rank])
+    trade = _trader(channel, dtype, [math.prod(shape) for shape in sent], counts)
+    if rows == 1:
+
+        def call(blocks):
+            out = np.empty(whole, dtype)
+            trade(blocks, [out[place] for place in places])
+            out[places[rank]] = blocks[rank]
+            return out
+
+        return call
+    shapes = [(*before, size, *after) for size in sizes]
+
+    def call_scattered(blocks):
+        out = np.empty(whole, dtype)
+        received = [blocks[rank] if k == rank else np.empty(shape, dtype) for k, shape in enumerate(shapes)]
+        trade(blocks, received)
+        for place, block in zip(places, received):
+            out[place] = block
+        return out
+
+    return call_scattered
 
 
-def _swap_strided(channel, blocks, out, dim, sizes):
+def _large(whole, dtype, sizes, sent):
+    total = math.prod(whole)
+    return total * dtype.itemsize >= PAIRWISE and min(sizes) > 0 and 0 < sent <= CHUNK >= total
+
+
+def _prepare_swap_strided(channel, whole, dtype, dim, sizes, mine):
     """The same between two ranks, where MPI puts what comes in its places: a copy less."""
-    rank, other = channel.rank, 1 - channel.rank
-    row = math.prod(out.shape[dim + 1 :])
-    starts = (0, sizes[0])
-    flat = wire(out).reshape(-1)
-    item = mpi().Datatype.fromcode(flat.dtype.char)
-    place = item.Create_vector(math.prod(out.shape[:dim]), sizes[other] * row, sum(sizes) * row).Commit()
-    sent, first = wire(contiguous(blocks[other])), starts[other] * row
-    channel.mpi.Sendrecv(sent, other, TAG, (flat[first:], 1, place), other, TAG)
-    place.Free()
-    out[(slice(None),) * dim + (slice(starts[rank], starts[rank] + sizes[rank]),)] = blocks[rank]
+    other, row = 1 - channel.rank, math.prod(whole[dim + 1 :])
+    first = (0, sizes[0])[other] * row
+    rows, length, stride = math.prod(whole[:dim]), sizes[other] * row, sum(sizes) * row
+    sendrecv = channel.mpi.Sendrecv
+    item = mpi().Datatype.fromcode(wire(np.empty(0, dtype)).dtype.char)
+
+    def call(blocks):
+        out = np.empty(whole, dtype)
+        place = item.Create_vector(rows, length, stride).Commit()
+        sendrecv(wire(contiguous(blocks[other])), other, TAG, (wire(out).reshape(-1)[first:], 1, place), other, TAG)
+        place.Free()
+        out[mine] = blocks[1 - other]
+        return out
+
+    return call
 
 
-def _trade(channel, blocks, received):
-    """Block i to rank i, and theirs into `received`, but for this rank's own; empty ones are not sent."""
+def _trader(channel, dtype, sent, received):
+    """A function (blocks, received): block i to rank i, and theirs into `received`, but for this rank's own.
+
+    `sent` and `received` are numbers of elements; what is empty is not sent.
+    """
     comm, rank, size = channel.mpi, channel.rank, channel.size
     if size == 2:
         other = 1 - rank
-        sendrecv(comm, contiguous(blocks[other]), other, received[other], other)
-        return
+        swap = swapper(comm, dtype, sent[other], received[other], other, other)
+        return lambda blocks, places: swap(contiguous(blocks[other]), places[other])
     peers = [(rank + step) % size for step in range(1, size)]
-    # The packed blocks are kept until they have been sent.
-    sent = {peer: contiguous(blocks[peer]) for peer in peers}
-    requests = []
-    for peer in reversed(peers):
-        requests += _pieces(comm.Irecv, wire(received[peer]), peer)
-    for peer in peers:
-        requests += _pieces(comm.Isend, wire(sent[peer]), peer)
-    for request in requests:
-        request.Wait()
+
+    def trade(blocks, places):
+        # The packed blocks are kept until they have been sent.
+        packed = {peer: contiguous(blocks[peer]) for peer in peers}
+        requests = []
+        for peer in reversed(peers):
+            requests += _pieces(comm.Irecv, wire(places[peer]), peer)
+        for peer in peers:
+            requests += _pieces(comm.Isend, wire(packed[peer]), peer)
+        _wait(requests)
+
+    return trade
 
 
 def bcast(channel, x, root, shape, dtype):

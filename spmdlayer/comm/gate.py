@@ -4,7 +4,6 @@
 at it.  Otherwise each watcher is called with an `Event` a collective.
 """
 
-import functools
 import sys
 from time import perf_counter
 from typing import NamedTuple
@@ -35,31 +34,29 @@ class Event(NamedTuple):
     source: str
 
 
-def collective(name, sent):
-    """Decorator of the methods of Channel that communicate.
+def gated(channel, name, sent, call):
+    """`call`, a collective as a function of this rank's data, behind the gate.
 
     Parameters
     ----------
+    channel : the Channel
     name : str, as in `Event`
-    sent : function of the method's arguments, the bytes that this rank sends
+    sent : the bytes that this rank sends
     """
+    if channel.size == 1:
+        return call
 
-    def decorate(method):
-        @functools.wraps(method)
-        def gated(channel, *args):
-            if not watchers or channel.size == 1:
-                return method(channel, *args)
-            start = perf_counter()
-            result = method(channel, *args)
-            seconds = perf_counter() - start
-            event = Event(name, channel.label, sent(channel, *args), seconds, state.phase, _user_line())
-            for watcher in tuple(watchers):
-                watcher(event)
-            return result
+    def collective(data):
+        if not watchers:
+            return call(data)
+        start = perf_counter()
+        result = call(data)
+        event = Event(name, channel.label, sent, perf_counter() - start, state.phase, _user_line())
+        for watcher in tuple(watchers):
+            watcher(event)
+        return result
 
-        return gated
-
-    return decorate
+    return collective
 
 
 def _user_line():

@@ -6,8 +6,11 @@ precision in float32; so are large arrays between two ranks, because that is
 faster.  Whatever way is taken, all ranks get the same bits.
 """
 
+import contextvars
 import functools
 import itertools
+import math
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +18,7 @@ import numpy as np
 from ..dtypes import check_reducible, is_half
 from ..errors import value_error
 from . import exchange
-from .exchange import contiguous, gather_in_place, native, sendrecv, wire
+from .exchange import contiguous
 
 # From so many bytes on two ranks swap their arrays and reduce them, rather than call Allreduce.
 SWAP = 16 << 10
@@ -36,8 +39,20 @@ _UFUNCS = {
 _OPERATIONS = {"sum": "SUM", "avg": "SUM", "max": "MAX", "min": "MIN", "prod": "PROD", "any": "LOR", "all": "LAND"}
 _OPERATIONS_OF_BOOL = _OPERATIONS | {"max": "LOR", "min": "LAND"}
 
-# The user's error state must not make one rank raise where another does not.
-_quiet = np.errstate(all="ignore")
+
+class _Quiet(threading.local):
+    """`run(function, *arguments)` without the user's error state, which must not make one rank raise where another
+    does not.
+
+    A context that is entered anew costs less than an `errstate`.
+    """
+
+    def __init__(self):
+        with np.errstate(all="ignore"):
+            self.run = contextvars.copy_context().run
+
+
+_quiet = _Quiet()
 
 
 class Way(NamedTuple):
@@ -63,117 +78,166 @@ def way(dtype, op):
     return Way(_UFUNCS[op], np.dtype(np.float32) if half else dtype, operation, op == "avg", half)
 
 
-def allreduce(channel, x, op):
-    """The reduction over all ranks, on every rank, in a fresh array."""
-    x = contiguous(x)
-    how = way(x.dtype, op)
+def prepare_allreduce(channel, shape, dtype, op):
+    """A function of an array of this shape and dtype that gives the reduction over all ranks, in a fresh array."""
+    how, size = way(dtype, op), math.prod(shape)
+    nbytes = size * dtype.itemsize
     if channel.size == 1:
-        return x
-    out = np.empty(x.shape, x.dtype)
-    _choose(channel, x, how)(channel, x, out, how)
-    return out
-
-
-def _choose(channel, x, how):
-    """The function that reduces an array of this size; the same on every rank."""
-    size, nbytes = channel.size, x.nbytes
-    if nbytes >= size * LARGE_SLICE:
-        return _reduce_slices
-    if how.operation is not None and (size > 2 or nbytes < SWAP):
-        return _call
-    if size == 2:
-        return _swap
-    return _reduce_everything if nbytes < SLICE and x.size * size <= exchange.CHUNK else _reduce_slices
-
-
-def _call(channel, x, out, how):
-    """MPI's own reduction."""
-    operation = channel.operations[how.operation]
-    if x.size <= exchange.CHUNK:
-        channel.mpi.Allreduce(x, out, operation)
+        return contiguous
+    if nbytes >= channel.size * LARGE_SLICE:
+        prepare = _prepare_slices
+    elif how.operation is not None and (channel.size > 2 or nbytes < SWAP):
+        prepare = _prepare_call
+    elif channel.size == 2:
+        prepare = _prepare_swap
+    elif nbytes < SLICE and size * channel.size <= exchange.CHUNK:
+        prepare = _prepare_everything
     else:
-        x, flat = x.reshape(-1), out.reshape(-1)
-        for k in range(0, x.size, exchange.CHUNK):
-            part = slice(k, k + exchange.CHUNK)
-            channel.mpi.Allreduce(x[part], flat[part], operation)
-    if how.mean:
-        _divide(out, channel.size)
+        prepare = _prepare_slices
+    return prepare(channel, shape, dtype, how)
 
 
-@_quiet
-def _divide(out, ranks):
-    np.divide(out, ranks, out=out)
+def _prepare_call(channel, shape, dtype, how):
+    """MPI's own reduction."""
+    call, operation = channel.mpi.Allreduce, channel.operations[how.operation]
+    size, ranks = math.prod(shape), channel.size
+
+    def reduce(x):
+        x, out = contiguous(x), np.empty(shape, dtype)
+        if size <= exchange.CHUNK:
+            call(x, out, operation)
+        else:
+            x, flat = x.reshape(-1), out.reshape(-1)
+            for k in range(0, size, exchange.CHUNK):
+                part = slice(k, k + exchange.CHUNK)
+                call(x[part], flat[part], operation)
+        if how.mean:
+            _quiet.run(np.divide, out, ranks, out)
+        return out
+
+    return reduce
 
 
-@_quiet
-def _swap(channel, x, out, how):
+def _prepare_swap(channel, shape, dtype, how):
     """Two ranks send each other everything and reduce it, in the order of ranks."""
-    other = 1 - channel.rank
-    sendrecv(channel.mpi, x, other, out, other)
-    first, second = (x, out) if other else (out, x)
+    other, size = 1 - channel.rank, math.prod(shape)
+    swap = exchange.swapper(channel.mpi, dtype, size, size, other, other)
+
+    def reduce(x):
+        x, out = contiguous(x), np.empty(shape, dtype)
+        swap(x, out)
+        first, second = (x, out) if other else (out, x)
+        _quiet.run(_combine, how, first, second, out, 2)
+        return out
+
+    return reduce
+
+
+def _combine(how, first, second, out, ranks):
+    """Two arrays reduced into `out`, which may be one of them; for a mean divided by the number of ranks."""
     total = np.empty(out.shape, np.float32) if how.half else out
     how.ufunc(first, second, out=total, dtype=how.accumulator)
-    _finish(total, out, how, 2)
-
-
-def _finish(total, out, how, ranks):
-    """Put a reduction from the accumulator into its place, for a mean divided."""
     if how.mean:
         np.divide(total, ranks, out=total)
     if total is not out:
         out[...] = total
 
 
-@_quiet
-def _reduce_everything(channel, x, out, how):
+def _prepare_everything(channel, shape, dtype, how):
     """Every rank gets all and reduces all."""
-    everything = np.empty((channel.size, *x.shape), x.dtype)
-    if x.size:
-        channel.mpi.Allgather(wire(x), wire(everything))
-    if how.half:
-        everything = everything.astype(np.float32)
-    total = np.empty(out.shape, np.float32) if how.half else out
-    how.ufunc.reduce(everything, axis=0, dtype=how.accumulator, out=total)
-    _finish(total, out, how, channel.size)
+    ranks = channel.size
+    gather = exchange.gatherer(channel, dtype, [math.prod(shape)] * ranks)
+
+    def total(everything):
+        if how.half:
+            everything = everything.astype(np.float32)
+        found = how.ufunc.reduce(everything, axis=0, dtype=how.accumulator)
+        return (np.divide(found, ranks) if how.mean else np.asarray(found)).astype(dtype, copy=False)
+
+    def reduce(x):
+        everything = np.empty((ranks, *shape), dtype)
+        gather(contiguous(x), everything)
+        return np.asarray(_quiet.run(total, everything))
+
+    return reduce
 
 
-def _reduce_slices(channel, x, out, how):
+def _prepare_slices(channel, shape, dtype, how):
     """Every rank reduces one slice, which then all get."""
-    mine, out, size = x.reshape(-1), out.reshape(-1), channel.size
-    bounds = [mine.size * k // size for k in range(size + 1)]
+    size, ranks = math.prod(shape), channel.size
+    bounds = [size * k // ranks for k in range(ranks + 1)]
+    counts = [stop - start for start, stop in itertools.pairwise(bounds)]
     parts = [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
-    _reduce_blocks(channel, [mine[part] for part in parts], out[parts[channel.rank]], how)
-    gather_in_place(channel, out, [part.stop - part.start for part in parts])
+    reduce_blocks = _block_reducer(channel, counts, dtype, how)
+    gather = exchange.in_place_gatherer(channel, dtype, counts)
+
+    def reduce(x):
+        mine, out = contiguous(x).reshape(-1), np.empty(size, dtype)
+        reduce_blocks([mine[part] for part in parts], out[parts[channel.rank]])
+        gather(out)
+        return out.reshape(shape)
+
+    return reduce
 
 
-@_quiet
-def _reduce_blocks(channel, blocks, out, how):
-    """This rank's block reduced over all ranks into an array in C order, one other rank after the other."""
+def _block_reducer(channel, counts, dtype, how):
+    """A function (blocks, out) that reduces this rank's block over all ranks, one other rank after the other.
+
+    `counts` are the blocks' numbers of elements; `out` is an array in C order.
+    """
     comm, rank, size = channel.mpi, channel.rank, channel.size
-    total = blocks[rank]
-    target = np.empty(out.shape, np.float32) if how.half else out
-    received = out  # the first time; then it holds the sum
-    for step in range(1, size):
-        dest, source = (rank + step) % size, (rank - step) % size
-        sendrecv(comm, contiguous(blocks[dest]), dest, received, source)
-        total = how.ufunc(total, received, out=target, dtype=how.accumulator)
-        if step == 1 and size > 2 and not how.half:
-            received = np.empty_like(out)
-    _finish(target, out, how, size)
+    if size == 2:
+        other = 1 - rank
+        swap = exchange.swapper(comm, dtype, counts[other], counts[rank], other, other)
 
+        def reduce_pair(blocks, out):
+            swap(contiguous(blocks[other]), out)
+            _quiet.run(_combine, how, blocks[rank], out, out, 2)
 
-def reduce_scatter(channel, blocks, op):
-    """This rank's block reduced over all ranks."""
-    own, size = blocks[channel.rank], channel.size
-    how = way(native(own.dtype), op)
-    if size == 1:
-        return contiguous(own)
-    out = np.empty(own.shape, native(own.dtype))
-    if size > 2 and how.operation is not None and sum(block.nbytes for block in blocks) < SWAP:
-        packed = np.concatenate([contiguous(block).reshape(-1) for block in blocks])
-        channel.mpi.Reduce_scatter(packed, out, [block.size for block in blocks], channel.operations[how.operation])
+        return reduce_pair
+    peers = [((rank + step) % size, (rank - step) % size) for step in range(1, size)]
+    swaps = [(exchange.swapper(comm, dtype, counts[dest], counts[rank], dest, source), dest) for dest, source in peers]
+
+    def reduce_blocks(blocks, out):
+        total = blocks[rank]
+        target = np.empty(out.shape, np.float32) if how.half else out
+        combine = functools.partial(how.ufunc, out=target, dtype=how.accumulator)
+        received = out  # the first time; then it holds the sum
+        for swap, dest in swaps:
+            swap(contiguous(blocks[dest]), received)
+            total = _quiet.run(combine, total, received)
+            if received is target:
+                received = np.empty_like(out)
         if how.mean:
-            _divide(out, size)
-    else:
-        _reduce_blocks(channel, blocks, out, how)
-    return out
+            _quiet.run(np.divide, target, size, target)
+        if how.half:
+            _quiet.run(np.copyto, out, target, "same_kind")
+
+    return reduce_blocks
+
+
+def prepare_reduce_scatter(channel, shapes, dtype, op):
+    """A function of blocks of these shapes, one for each rank, that gives this rank's, reduced over all ranks."""
+    how, ranks, rank = way(dtype, op), channel.size, channel.rank
+    if ranks == 1:
+        return lambda blocks: contiguous(blocks[0])
+    counts, shape = [math.prod(block) for block in shapes], shapes[rank]
+    if ranks > 2 and how.operation is not None and sum(counts) * dtype.itemsize < SWAP:
+        call, operation = channel.mpi.Reduce_scatter, channel.operations[how.operation]
+
+        def reduce(blocks):
+            packed, out = np.concatenate([contiguous(block).reshape(-1) for block in blocks]), np.empty(shape, dtype)
+            call(packed, out, counts, operation)
+            if how.mean:
+                _quiet.run(np.divide, out, ranks, out)
+            return out
+
+        return reduce
+    reduce_blocks = _block_reducer(channel, counts, dtype, how)
+
+    def reduce_apart(blocks):
+        out = np.empty(shape, dtype)
+        reduce_blocks(blocks, out)
+        return out
+
+    return reduce_apart

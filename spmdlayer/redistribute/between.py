@@ -134,11 +134,11 @@ def _transfer(x, layout, mesh, target, dtype):
     """The pieces of x (in `layout` on its mesh) as pieces in `target` on another mesh; not recorded."""
     source = x._spec.mesh
     data = x._data if source.coordinate is not None else np.empty((0,) * len(target.shape), dtype)
-    return wrap(_prepared(source, layout, mesh, target)(data), None, make_spec(mesh, target))
+    return wrap(_prepared(source, layout, mesh, target, data.dtype)(data), None, make_spec(mesh, target))
 
 
 @lru_cache(maxsize=1024)
-def _prepared(source, layout, mesh, target):
+def _prepared(source, layout, mesh, target, dtype):
     """The move as a function of this rank's piece."""
     union = _union(source, mesh)
     move = plan_between(layout, source.process_ids, target, mesh.process_ids)
@@ -147,7 +147,11 @@ def _prepared(source, layout, mesh, target):
     sends, receives = move.sends(rank), move.receives(rank)
     shape = (0,) * len(target.shape) if mesh.coordinate is None else target.local_shape(mesh.coordinate)
     return exchange(
-        [sends.get(k, ()) for k in ranks], [receives.get(k, ()) for k in ranks], shape, channel(union, None)
+        [sends.get(k, ()) for k in ranks],
+        [receives.get(k, ()) for k in ranks],
+        shape,
+        channel(union, None),
+        dtype,
     )
 
 

@@ -39,18 +39,19 @@ def redistribute(array, source, target, mesh):
     Collective over the mesh, except for steps that move nothing.  The result
     may share memory with `array`; pieces are never written to afterwards.
     """
-    for move in moves(source, target, array.dtype.itemsize, mesh):
+    for move in moves(source, target, array.dtype, mesh):
         array = move(array)
     return array
 
 
 @lru_cache(maxsize=8192)
-def moves(source, target, itemsize, mesh):
+def moves(source, target, dtype, mesh):
     """The plan's steps as functions of this rank's piece, to be called one after the other.
 
     Opens the channels that they need, so it is collective the first time.
     """
-    return tuple(_PREPARE[step.kind](step, mesh) for step in plan(source, target, itemsize))
+    dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
+    return tuple(_PREPARE[step.kind](step, mesh, dtype) for step in plan(source, target, dtype.itemsize))
 
 
 # Slices -------------------------------------------------------------------------------------------------------------
@@ -78,6 +79,15 @@ def _cutters(dim, have, wanted):
         return lambda array: [array[index] for index in indices]
     cutters = [_cutter(dim, slices) for slices in parts]
     return lambda array: [cut(array) for cut in cutters]
+
+
+def _resized(shape, dim, extents):
+    """A shape with each of these extents along a dimension."""
+    return [(*shape[:dim], extent, *shape[dim + 1 :]) for extent in extents]
+
+
+def _extents(group):
+    return [_extent(intervals) for intervals in group]
 
 
 def _extent(intervals):
@@ -123,59 +133,57 @@ def _joiner(dim, group, whole):
 # Steps --------------------------------------------------------------------------------------------------------------
 
 
-def _slice(step, mesh):
+def _slice(step, mesh, dtype):
     coord, dim = mesh.coordinate, step.dim
     return _cutter(dim, positions(step.source.intervals(coord, dim), step.result.intervals(coord, dim)))
 
 
-def _all_gather(step, mesh):
+def _all_gather(step, mesh, dtype):
     coord, dim = mesh.coordinate, step.dim
     group = _group_intervals(step.source, coord, step.axis, dim)
-    line = channel(mesh, step.axis)
-    sizes = [_extent(intervals) for intervals in group]
+    line, shape, sizes = channel(mesh, step.axis), step.source.local_shape(coord), _extents(group)
     if _in_order(group):
-        return lambda array: line.allgather_into_dim(array, dim, sizes)
-    shape = step.source.local_shape(coord)
-    shapes = [shape[:dim] + (size,) + shape[dim + 1 :] for size in sizes]
+        return line.prepare_allgather_into_dim(shape, dtype, dim, sizes)
+    gather = line.prepare_allgather(dtype, _resized(shape, dim, sizes))
     join = _joiner(dim, group, step.result.intervals(coord, dim))
-    return lambda array: join(line.allgather(array, shapes))
+    return lambda array: join(gather(array))
 
 
-def _all_reduce(step, mesh):
-    line, op = channel(mesh, step.axes[0] if len(step.axes) == 1 else step.axes), step.op
-    return lambda array: line.allreduce(array, op)
+def _all_reduce(step, mesh, dtype):
+    line = channel(mesh, step.axes[0] if len(step.axes) == 1 else step.axes)
+    return line.prepare_allreduce(step.source.local_shape(mesh.coordinate), dtype, step.op)
 
 
-def _reduce_scatter(step, mesh):
-    coord, dim, op = mesh.coordinate, step.dim, step.op
+def _reduce_scatter(step, mesh, dtype):
+    coord, dim, shape = mesh.coordinate, step.dim, step.source.local_shape(mesh.coordinate)
     wanted = _group_intervals(step.result, coord, step.axis, dim)
     blocks = _cutters(dim, step.source.intervals(coord, dim), wanted)
     line = channel(mesh, step.axis)
-    return lambda array: line.reduce_scatter(blocks(array), op)
+    reduce = line.prepare_reduce_scatter(_resized(shape, dim, _extents(wanted)), dtype, step.op)
+    return lambda array: reduce(blocks(array))
 
 
-def _all_to_all(step, mesh):
+def _all_to_all(step, mesh, dtype):
     coord, axis, gathered, split = mesh.coordinate, step.axis, step.source_dim, step.target_dim
+    shape = step.source.local_shape(coord)
     wanted = _group_intervals(step.result, coord, axis, split)
     blocks = _cutters(split, step.source.intervals(coord, split), wanted)
     pieces = _group_intervals(step.source, coord, axis, gathered)
-    sizes = [_extent(intervals) for intervals in pieces]
-    line = channel(mesh, axis)
+    sent, sizes, line = _resized(shape, split, _extents(wanted)), _extents(pieces), channel(mesh, axis)
     if _in_order(pieces):
-        return lambda array: line.alltoall_into_dim(blocks(array), gathered, sizes)
-    shape = list(step.source.local_shape(coord))
-    shape[split] = _extent(wanted[coord[axis]])
-    shapes = [(*shape[:gathered], size, *shape[gathered + 1 :]) for size in sizes]
+        trade = line.prepare_alltoall_into_dim(sent, dtype, gathered, sizes)
+        return lambda array: trade(blocks(array))
+    trade = line.prepare_alltoall(sent, dtype, _resized(sent[coord[axis]], gathered, sizes))
     join = _joiner(gathered, pieces, step.result.intervals(coord, gathered))
-    return lambda array: join(line.alltoall(blocks(array), shapes))
+    return lambda array: join(trade(blocks(array)))
 
 
-def _exchange(step, mesh):
+def _exchange(step, mesh, dtype):
     coord = mesh.coordinate
-    return exchange(step.sends(coord), step.receives(coord), step.result.local_shape(coord), channel(mesh, None))
+    return exchange(step.sends(coord), step.receives(coord), step.result.local_shape(coord), channel(mesh, None), dtype)
 
 
-def exchange(sends, receives, shape, line):
+def exchange(sends, receives, shape, line, dtype):
     """A general exchange of boxes, as a function of a raw array.
 
     Parameters
@@ -184,10 +192,12 @@ def exchange(sends, receives, shape, line):
         slices), into the array and into the result
     shape : of the result
     line : the Channel
+    dtype : of the array
     """
+    sent = [_packed_shape([_box_shape(box) for box in boxes]) for boxes in sends]
     sends = [[(*box, ...) for box in boxes] for boxes in sends]  # with the dots, 0-d stays an array
     extents = [[_box_shape(box) for box in boxes] for boxes in receives]
-    shapes = [boxes[0] if len(boxes) == 1 else (sum(map(prod, boxes)),) for boxes in extents]
+    trade = line.prepare_alltoall(sent, dtype, [_packed_shape(boxes) for boxes in extents])
     places = []
     for number, boxes in enumerate(receives):
         offset = 0
@@ -196,13 +206,18 @@ def exchange(sends, receives, shape, line):
             offset += prod(extent)
 
     def move(array):
-        received = line.alltoall([_pack(array, boxes) for boxes in sends], shapes)
+        received = trade([_pack(array, boxes) for boxes in sends])
         result = array_module(array).empty(shape, array.dtype)
         for number, box, taken, extent in places:
             result[box] = received[number].reshape(-1)[taken].reshape(extent)
         return result
 
     return move
+
+
+def _packed_shape(boxes):
+    """The shape in which boxes of these shapes travel."""
+    return boxes[0] if len(boxes) == 1 else (sum(map(prod, boxes)),)
 
 
 def _pack(array, boxes):
@@ -216,7 +231,7 @@ def _box_shape(box):
     return tuple(part.stop - part.start for part in box)
 
 
-def _into_partial(step, mesh):
+def _into_partial(step, mesh, dtype):
     """A piece that, reduced over the axis, gives the array: no traffic (see the plan's text)."""
     axis, op, coord = step.axis, step.op, mesh.coordinate
     placement = step.source.placements[axis]
@@ -245,7 +260,7 @@ def _padded(step, coord, dim):
     return pad
 
 
-def _scale(step, mesh):
+def _scale(step, mesh, dtype):
     factor = step.factor
     # NumPy makes a scalar of a 0-d array, and may make another dtype of bfloat16.
     return lambda array: array_module(array).asarray(array * factor, array.dtype)

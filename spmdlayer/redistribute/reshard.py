@@ -168,19 +168,19 @@ class _Route:
 
     __slots__ = ("keeps", "moves", "spec", "stages")
 
-    def __init__(self, source, target, itemsize):
+    def __init__(self, source, target, dtype):
         mesh, layout = source.mesh, source.layout
         self.spec = spec_of(mesh, target)
         self.keeps = any(layout.placements[axis].op not in _LINEAR for axis in _reduced_axes(layout, target))
         self.moves, self.stages = (), None
-        steps = plan(layout, target, itemsize)
+        steps = plan(layout, target, dtype.itemsize)
         if mesh.coordinate is None:
             return
         if len(steps) > 1 and _made_anew(layout, target, steps):
             specs = [source, *[spec_of(mesh, step.result) for step in steps]]
-            self.stages = [_Route(one, other.layout, itemsize) for one, other in zip(specs, specs[1:])]
+            self.stages = [_Route(one, other.layout, dtype) for one, other in zip(specs, specs[1:])]
         else:
-            self.moves = moves(layout, target, itemsize, mesh)
+            self.moves = moves(layout, target, dtype, mesh)
 
 
 def _made_anew(source, target, steps):
@@ -197,8 +197,8 @@ def _made_anew(source, target, steps):
 
 
 @lru_cache(maxsize=8192)
-def _route(source, target, itemsize):
-    return _Route(source, target, itemsize)
+def _route(source, target, dtype):
+    return _Route(source, target, dtype)
 
 
 @lru_cache(maxsize=8192)
@@ -207,7 +207,7 @@ def _checked_route(source, placements, dtype):
     mesh = source.mesh
     target = Layout(mesh.shape, normalise(placements, mesh.ndim, len(source.shape), mesh.dim_names), source.shape)
     check_target(dtype, target)
-    return None if target == source.layout else _route(source, target, dtype.itemsize)
+    return None if target == source.layout else _route(source, target, dtype)
 
 
 def reshard_to(x, layout):
@@ -218,7 +218,7 @@ def reshard_to(x, layout):
     source = x._spec
     if layout is source.layout or layout == source.layout:
         return x
-    return _follow(x, _route(source, layout, x._data.dtype.itemsize))
+    return _follow(x, _route(source, layout, x._data.dtype))
 
 
 def reshard_spec(x, mesh, placements):
