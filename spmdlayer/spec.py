@@ -11,7 +11,7 @@ class Spec:
     Spec of its own, which names the region.
     """
 
-    __slots__ = ("mesh", "layout", "placements", "shape", "local_shape", "region", "_hash", "__weakref__")
+    __slots__ = ("mesh", "layout", "placements", "shape", "local_shape", "region", "routes", "_hash", "__weakref__")
 
     def __init__(self, mesh, layout):
         self.mesh = mesh
@@ -20,6 +20,7 @@ class Spec:
         self.shape = layout.shape
         self.local_shape = None if mesh.coordinate is None else layout.local_shape(mesh.coordinate)
         self.region = None  # the boundary region in which the tensor was made
+        self.routes = {}  # what `reshard` has worked out from here
         self._hash = hash((mesh, layout))
 
     def __eq__(self, other):

@@ -25,8 +25,8 @@ TAG = 29999  # the user may use the communicators too
 
 def contiguous(x):
     """An array as an ndarray in C order and native byte order; the same object where it is that already."""
-    if type(x) is np.ndarray and x.flags.c_contiguous and x.dtype.isnative:
-        return x
+    if type(x) is np.ndarray and x.dtype.isnative:
+        return x if x.flags.c_contiguous else x.copy()
     x = np.asarray(x)
     return np.asarray(x, native(x.dtype), order="C")
 

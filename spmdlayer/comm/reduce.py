@@ -121,26 +121,35 @@ def _prepare_call(channel, shape, dtype, how):
 def _prepare_swap(channel, shape, dtype, how):
     """Two ranks send each other everything and reduce it, in the order of ranks."""
     other, size = 1 - channel.rank, math.prod(shape)
-    swap = exchange.swapper(channel.mpi, dtype, size, size, other, other)
+    swap, combine = exchange.swapper(channel.mpi, dtype, size, size, other, other), _combiner(how)
 
     def reduce(x):
         x, out = contiguous(x), np.empty(shape, dtype)
         swap(x, out)
         first, second = (x, out) if other else (out, x)
-        _quiet.run(_combine, how, first, second, out, 2)
+        _quiet.run(combine, first, second, out=out)
         return out
 
     return reduce
 
 
-def _combine(how, first, second, out, ranks):
-    """Two arrays reduced into `out`, which may be one of them; for a mean divided by the number of ranks."""
-    total = np.empty(out.shape, np.float32) if how.half else out
-    how.ufunc(first, second, out=total, dtype=how.accumulator)
-    if how.mean:
-        np.divide(total, ranks, out=total)
-    if total is not out:
-        out[...] = total
+def _combiner(how):
+    """A function (first, second, out=) of two arrays that reduces them, for a mean divided by two.
+
+    `out` may be one of the two.
+    """
+    if not (how.half or how.mean):
+        return how.ufunc
+
+    def combine(first, second, out):
+        total = np.empty(out.shape, np.float32) if how.half else out
+        how.ufunc(first, second, out=total, dtype=how.accumulator)
+        if how.mean:
+            np.divide(total, 2, out=total)
+        if total is not out:
+            out[...] = total
+
+    return combine
 
 
 def _prepare_everything(channel, shape, dtype, how):
@@ -188,11 +197,11 @@ def _block_reducer(channel, counts, dtype, how):
     comm, rank, size = channel.mpi, channel.rank, channel.size
     if size == 2:
         other = 1 - rank
-        swap = exchange.swapper(comm, dtype, counts[other], counts[rank], other, other)
+        swap, combine = exchange.swapper(comm, dtype, counts[other], counts[rank], other, other), _combiner(how)
 
         def reduce_pair(blocks, out):
             swap(contiguous(blocks[other]), out)
-            _quiet.run(_combine, how, blocks[rank], out, out, 2)
+            _quiet.run(combine, blocks[rank], out, out=out)
 
         return reduce_pair
     peers = [((rank + step) % size, (rank - step) % size) for step in range(1, size)]

@@ -201,15 +201,6 @@ def _route(source, target, dtype):
     return _Route(source, target, dtype)
 
 
-@lru_cache(maxsize=8192)
-def _checked_route(source, placements, dtype):
-    """The route to placements with array_split's offsets; None where that is what is there."""
-    mesh = source.mesh
-    target = Layout(mesh.shape, normalise(placements, mesh.ndim, len(source.shape), mesh.dim_names), source.shape)
-    check_target(dtype, target)
-    return None if target == source.layout else _route(source, target, dtype)
-
-
 def reshard_to(x, layout):
     """A distributed tensor in another layout on its own mesh; recorded.
 
@@ -233,14 +224,22 @@ def reshard_spec(x, mesh, placements):
         if source.layout is not None:
             x = reshard_to(x, without_partials(source.layout))
         x = move_between(x, mesh, placements)
-        if x._spec.layout is None:
+        source = x._spec
+        if source.layout is None:
             return x
+    dtype = x._data.dtype
     try:
-        route = _checked_route(x._spec, placements, x._data.dtype)
+        route = source.routes.get((placements, dtype))
     except TypeError:  # what cannot be hashed is no placement either, and this says so
-        normalise(placements, mesh.ndim, len(x._spec.shape), mesh.dim_names)
+        normalise(placements, mesh.ndim, len(source.shape), mesh.dim_names)
         raise
-    return x if route is None else _follow(x, route)
+    if route is None:
+        target = Layout(mesh.shape, normalise(placements, mesh.ndim, len(source.shape), mesh.dim_names), source.shape)
+        check_target(dtype, target)
+        if target == source.layout:
+            return x
+        route = source.routes[placements, dtype] = _route(source, target, dtype)
+    return _follow(x, route)
 
 
 def _follow(x, route):
