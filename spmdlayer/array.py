@@ -19,9 +19,13 @@ def is_array(value):
 
 def array_module(value):
     """The module (numpy or cupy) whose functions work on a raw array."""
-    if type(value) is np.ndarray or isinstance(value, (np.ndarray, np.generic)):
-        return np
-    return sys.modules["cupy"]
+    kind = type(value)
+    return np if kind is np.ndarray else module_of(kind)
+
+
+def module_of(kind):
+    """The module (numpy or cupy) of a type of raw arrays."""
+    return np if issubclass(kind, (np.ndarray, np.generic)) else sys.modules["cupy"]
 
 
 def to_numpy(value):

@@ -29,13 +29,25 @@ class Layout:
         None, so equal layouts compare equal.
     """
 
-    __slots__ = ("mesh_shape", "placements", "shape", "splits", "ndim", "_axes", "_hash", "_shapes", "__weakref__")
+    __slots__ = (
+        "mesh_shape",
+        "placements",
+        "shape",
+        "splits",
+        "ndim",
+        "partial",  # whether a placement is Partial
+        "_axes",
+        "_hash",
+        "_shapes",
+        "__weakref__",
+    )
 
     def __init__(self, mesh_shape, placements, shape, splits=None):
         self.mesh_shape = mesh_shape
         self.placements = placements
         self.shape = shape
         self.ndim = len(shape)
+        self.partial = any(placement.kind == "partial" for placement in placements)
         axes = [()] * len(shape)
         for axis, placement in enumerate(placements):
             if placement.kind == "shard":

@@ -50,23 +50,24 @@ def _is_outside(tensor):
 
 def _seed(root, given, create_graph):
     """The node to start from and its cotangent."""
-    if _is_outside(root):
-        return root._node, upper.no_data(root._spec)
-    if root._spec is not None and root._spec.region is not state.region:
+    spec, node = root._spec, root._node
+    if spec is not None and spec.mesh.coordinate is None:
+        return node, upper.no_data(spec)
+    if spec is not None and spec.region is not state.region:
         check_not_in_region("the gradient")
         raise runtime_error("backward: the root is a distributed tensor made inside a region that has ended")
-    if root._node is None:
+    if node is None:
         raise value_error("backward: this tensor does not require grad, so there is nothing to differentiate")
-    if root._node.region is not None and not sees(state.region, root._node.region):
-        raise escaped(root._node.region)
+    if node.region is not None and not sees(state.region, node.region):
+        raise escaped(node.region)
     if given is None and root.size != 1:
         raise value_error(
             f"grad_outputs: the root has shape {root.shape}; only one element needs none. Give its cotangent, "
             "or sum it first"
         )
-    if root._spec is not None:
+    if spec is not None:
         return upper.seed(root, given)
-    return root._node, _local_seed(root, given, create_graph)
+    return node, _local_seed(root, given, create_graph)
 
 
 def _local_seed(root, given, create_graph):
@@ -116,9 +117,13 @@ def backward(tensors, grad_outputs=None, retain_graph=False, create_graph=False)
 
     Communicates what the layouts need, in the same order on every rank.
     """
-    roots = _as_list(tensors, "tensors")
-    engine = Engine(create_graph=create_graph, retain_graph=retain_graph)
-    _start(engine, roots, grad_outputs)
+    engine = Engine(create_graph, retain_graph)
+    if type(tensors) is Tensor and not isinstance(grad_outputs, (list, tuple)):
+        node, cotangent = _seed(tensors, grad_outputs, create_graph)
+        if node is not None:
+            engine.add(node, cotangent)
+    else:
+        _start(engine, _as_list(tensors, "tensors"), grad_outputs)
     engine.run()
 
 

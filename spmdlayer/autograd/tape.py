@@ -249,11 +249,17 @@ def sees(region, other):
     It may if `other` is open around it, or if it is the backward of `other`
     (then both are of one family).
     """
+    family = family_of(other)
     while region is not None:
-        if region.family is other.family:
+        if family_of(region) is family:
             return True
         region = region.parent
     return False
+
+
+def family_of(region):
+    """The region that stands for a region and what belongs to its backward."""
+    return region.family or region
 
 
 def check_visible(node, edge):

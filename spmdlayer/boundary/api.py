@@ -21,7 +21,7 @@ from ..runtime import get_world_size, mpi
 from .attrs import gradient_layout, layout_of, placement_list
 from .fence import copies_of_one
 from .placeholder import known_placeholder, placeholder
-from .record import exchange_record, row_of
+from .record import exchange_record, pack_record, row_of
 from .verify import Sites, check_outputs
 
 _sites = Sites("dtensor_from_local")
@@ -129,7 +129,8 @@ def _agreed_layout(tensor, mesh, placements, place):
     label = "dtensor_from_local"
     site = _sites.of(mesh, (placements, place))
     compare = any(p.kind == "replicate" for p in placements) and site.begin_call()
-    tables = exchange_record(channel(mesh, None), "", (row_of(tensor, compare),), label)
+    rows = (row_of(tensor, compare),)
+    tables = exchange_record(channel(mesh, None), pack_record("", rows), rows, label)
     layout = layout_of(mesh, placements, [rows[0].shape for rows in tables], f"{label}: placements")
     if all(rows[0].fingerprint for rows in tables):
         check_outputs(site, tables, [tensor], [layout], mesh, "placements")
@@ -265,7 +266,8 @@ def all_gather(tensor_list, x, comm=None):
     raw = as_raw(x, "x", copy=True)
     mesh = ProcessMesh(list(range(get_world_size() if comm is None else comm.size)), comm=comm)
     line = channel(mesh, None)
-    tables = exchange_record(line, "", (row_of(wrap(raw, None, None), False),), "all_gather")
+    rows = (row_of(wrap(raw, None, None), False),)
+    tables = exchange_record(line, pack_record("", rows), rows, "all_gather")
     pieces = line.allgather(raw, [rows[0].shape for rows in tables])
     result = tensor_list if tensor_list is not None else []
     result.extend(wrap(piece, None, None) for piece in pieces)

@@ -12,9 +12,9 @@ family: entering it makes its own fence pending and the first one's.
 """
 
 import weakref
+from heapq import heappush
 
-from ..array import array_module
-from ..autograd.tape import FREED, HELD, Node, NodeOp, communicating, escaped, sees, upper
+from ..autograd.tape import FREED, HELD, Node, NodeOp, communicating, escaped, family_of, sees, upper
 from ..autograd.tensor import wrap
 from ..config import state
 from ..errors import runtime_error, value_error
@@ -36,7 +36,7 @@ class Region:
     def __init__(self, label, parent, family=None, auto=False):
         self.label = label
         self.parent = parent
-        self.family = family or self
+        self.family = family  # the region whose backward this is a part of; None: itself (a cycle would live on)
         self.auto = auto  # the gradients of its Replicate inputs are summed over the ranks
         self.fence = None  # a weak reference: nodes know their region, the fence knows nodes
 
@@ -51,7 +51,7 @@ class Fence:
     __slots__ = ("region", "nodes", "sources", "site", "__weakref__")
 
     def __init__(self, label, parent, sources=(), site=None, auto=False):
-        self.region = Region(label, parent, sources[0].region.family if sources else None, auto)
+        self.region = Region(label, parent, family_of(sources[0].region) if sources else None, auto)
         self.region.fence = weakref.ref(self)
         self.nodes = []
         self.sources = sources
@@ -112,10 +112,11 @@ def _with_sources(fence):
 def pend(nodes):
     """Make nodes run in this pass, with zeros if nothing reaches them."""
     engine = state.engine
-    pending = engine.pending
+    pending, heap = engine.pending, engine.heap
     for node in nodes:
         if node not in pending and node.op is not FREED:
-            engine.add(node, None)
+            pending[node] = None
+            heappush(heap, (node.order, node))
 
 
 class RegionInput(ToLocal):
@@ -170,7 +171,7 @@ class RegionInput(ToLocal):
 class RegionOutput(FromLocal):
     """A local tensor's way out of a region.
 
-    Its params: dtype, array module, the number of copies that the auto rule
+    Its params: dtype, type of array, the number of copies that the auto rule
     takes together for one variable, and the region's Fence.
     """
 
@@ -245,7 +246,7 @@ def pass_in(x, read, crossing, fence):
     data = x._data
     node = None
     if x._node is not None and state.grad_enabled:
-        zero = (data.shape, data.dtype, array_module(data))
+        zero = (data.shape, data.dtype, type(data))
         node = Node(REGION_INPUT, (x._node,), None, (read, zero, crossing))
         fence.nodes.append(node)
     return wrap(data, node, None)
@@ -259,9 +260,9 @@ def leave(local, spec, fence, auto=False):
     rank's does.
     """
     data = local._data
-    params = (data.dtype, array_module(data), _copies(spec.layout) if auto else 1, fence)
-    node = communicating(Node(REGION_OUTPUT, (local._node,), None, params, spec))
-    return wrap(data, node, spec)
+    params = (data.dtype, type(data), _copies(spec.layout) if auto else 1, fence)
+    node = Node(REGION_OUTPUT, (local._node,), None, params, spec)
+    return wrap(data, node if node.region is None else communicating(node), spec)
 
 
 def copies_of_one(local, layout):

@@ -189,7 +189,10 @@ def captured_crossings(captures):
 
 def enter_region(tensors, crossings, fence):
     """Each tensor's piece inside the open region; what isn't distributed as it is."""
-    return [tensor if way is None else pass_in(tensor, way.read, way, fence) for tensor, way in zip(tensors, crossings)]
+    pieces = []
+    for tensor, way in zip(tensors, crossings):
+        pieces.append(tensor if way is None else pass_in(tensor, way.read, way, fence))
+    return pieces
 
 
 @contextmanager

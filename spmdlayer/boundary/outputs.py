@@ -6,7 +6,7 @@ from ..array import is_array
 from ..autograd.tensor import Tensor, wrap
 from ..config import state
 from ..dtypes import dtype as as_dtype
-from ..dtypes import is_inexact, supported
+from ..dtypes import supported
 from ..errors import type_error, value_error
 from ..redistribute.crossing import REPLICATE, make_spec
 from ..redistribute.reshard import check_target
@@ -96,15 +96,12 @@ def specs_of(outputs, declared, tables, mesh, label, name):
     return specs
 
 
-def leave_region(outputs, specs, wanted, fence, auto):
-    """The outputs as they are outside; recorded on all ranks where any rank's requires grad (`wanted`)."""
-    results = []
-    for index, (tensor, spec) in enumerate(zip(outputs, specs)):
-        recorded = state.grad_enabled and wanted[index] and is_inexact(tensor._data.dtype)
-        if spec is None:
-            results.append(leave_local(tensor, fence) if recorded else tensor)
-        elif recorded:
-            results.append(leave(tensor, spec, fence, auto))
+def leave_region(outputs, specs, recorded, fence, auto):
+    """The outputs as they are outside; on the tape, on all ranks, where `recorded` says so."""
+    results, enabled = [], state.grad_enabled
+    for tensor, spec, asked in zip(outputs, specs, recorded):
+        if not (asked and enabled):
+            results.append(tensor if spec is None else wrap(tensor._data, None, spec))
         else:
-            results.append(wrap(tensor._data, None, spec))
+            results.append(leave_local(tensor, fence) if spec is None else leave(tensor, spec, fence, auto))
     return results

@@ -11,7 +11,7 @@ whose code raised says so in it, so that the others do not wait.
 import struct
 import threading
 import zlib
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from ..array import array_module
@@ -23,6 +23,7 @@ WEAK = "~"  # before the dtype of a Python number, which takes that of the other
 _FINE, _COMPARED, _FAILED = 0, 1, 2  # the first byte
 _AGREED = "_spmdlayer_agreed"  # set on an exception that all ranks of the mesh know of
 _MOST_TEXT = 400  # characters of a failure's message that the others are told
+_new = tuple.__new__
 _GRACE = 2.0  # seconds that a failing rank waits for the others to take notice
 
 
@@ -36,10 +37,9 @@ class Row(NamedTuple):
     fingerprint: int = 0
 
 
-@lru_cache(maxsize=1024)
-def _pack(structure, rows, compared):
-    """The bytes of this rank's rows, and the hash of the structure in them."""
-    structure = zlib.crc32(structure.encode())
+def pack_record(structure, rows, compared=False):
+    """This rank's record as bytes: the structure of its outputs (hashed), and their rows."""
+    structure = zlib.crc32(str(structure).encode())
     parts = [struct.pack("<BIH", _COMPARED if compared else _FINE, structure, len(rows))]
     for row in rows:
         name = row.dtype.encode()
@@ -47,7 +47,7 @@ def _pack(structure, rows, compared):
         parts.append(struct.pack("<BBBQ", len(name), len(row.shape), flags, row.fingerprint))
         parts.append(name)
         parts.append(struct.pack(f"<{len(row.shape)}q", *row.shape))
-    return b"".join(parts), structure
+    return b"".join(parts)
 
 
 def _unpack(data):
@@ -64,8 +64,8 @@ def _unpack(data):
     return structure, tuple(rows)
 
 
-def exchange_record(line, structure, outputs, label, compared=False):
-    """Every rank's rows, by rank of the Channel `line`; `outputs` are this rank's, in a tuple.
+def exchange_record(line, mine, outputs, label):
+    """Every rank's rows, by rank of the Channel `line`; `mine` is this rank's record, of the rows `outputs`.
 
     Where all ranks' are equal they are that one tuple.  Raises on every rank
     where ranks differ in structure, number or dtype of the outputs or in
@@ -73,15 +73,13 @@ def exchange_record(line, structure, outputs, label, compared=False):
     """
     if line.size == 1:
         return [outputs]
-    pack = _pack.__wrapped__ if compared else _pack  # fingerprints are new at each call
-    mine, structure = pack(str(structure), outputs, compared)
     packed = line.record(mine)
     if packed.count(mine) == len(packed):
         return [outputs] * len(packed)
     tables, first = [], None
     for rank, data in enumerate(packed):
         if data == mine:
-            rows = (structure, outputs)
+            rows = (_unpack(mine)[0], outputs)
         elif data[0] == _FAILED:
             raise _failed_elsewhere(rank, bytes(data[1:]).decode(errors="replace"), label)
         elif data[0] != mine[0]:
@@ -151,7 +149,7 @@ def row_of(tensor, compared, weak=False):
         name = WEAK + name
     wanted = tensor._node is not None and state.grad_enabled
     if not compared:
-        return Row(data.shape, name, wanted)
+        return _new(Row, (data.shape, name, wanted, False, 0))  # without NamedTuple's own way of making one
     return Row(data.shape, name, wanted, is_nonzero(data), fingerprint(data))
 
 

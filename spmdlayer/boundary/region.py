@@ -16,8 +16,8 @@ from . import inputs, outputs
 from .attrs import AUTO, capture_divisor, check_out_placements
 from .fence import Fence
 from .placeholder import placeholder
-from .record import exchange_record, report_failure
-from .trees import flatten, flatten_arguments, unflatten, unflatten_arguments
+from .record import exchange_record, pack_record, report_failure
+from .trees import SINGLE, flatten, flatten_arguments, unflatten, unflatten_arguments
 from .verify import Sites, check_outputs
 
 _MOST_WAYS = 256  # that are remembered, for as many combinations of input layouts
@@ -65,7 +65,7 @@ class Boundary:
     def __call__(self, function, args, kwargs, captures=()):
         """Run `function` as a region; distributed tensors in args, kwargs and captures are its inputs."""
         leaves, structure = flatten_arguments(args, kwargs)
-        key = self._key(leaves, structure, captures)
+        key = self._key(leaves, structure, captures) if state.region is None and self.ins is None else None
         way = self._ways.get(key) if key is not None else None
         if way is None:
             leaves, way = self._way(args, leaves, captures)
@@ -81,17 +81,16 @@ class Boundary:
 
     def _key(self, leaves, structure, captures):
         """What decides how a call's inputs cross; None where that is worked out at each call."""
-        if state.region is not None or self.ins is not None:
-            return None
         key = [structure, len(leaves)]
         for leaf in (*leaves, *captures) if captures else leaves:
             if type(leaf) is not Tensor or leaf._spec is None:
                 key.append(None)
                 continue
-            if leaf._spec.region is not None:
+            spec = leaf._spec
+            if spec.region is not None:
                 return None
-            key.append(leaf._spec)
-            key.append(leaf._node is not None)
+            # Specs that a way has been worked out for live as long as it: their identity is enough.
+            key += (id(spec), leaf._node is None)
         return tuple(key)
 
     def _way(self, args, leaves, captures):
@@ -107,7 +106,8 @@ class Boundary:
         if mesh.coordinate is None:
             return leaves, _Way(mesh, declared, None, None, ())
         crossings = inputs.crossings_of(leaves, entries, self.auto, self.label, self.names[1])
-        return leaves, _Way(mesh, declared, channel(mesh, None), self._sites.of(mesh), crossings)
+        specs = [x._spec for x in (*leaves, *captures) if isinstance(x, Tensor)]
+        return leaves, _Way(mesh, declared, channel(mesh, None), self._sites.of(mesh), crossings, specs)
 
     def _for_each_leaf(self, declared, args, name):
         return inputs.for_each_leaf(declared, args, self.label, self.names[name])
@@ -161,18 +161,20 @@ class _Way:
     crossings : a Crossing for each leaf of the arguments, None for one that isn't distributed
     claimed, summed : whether a gradient is declared Replicate, or Partial('sum')
     copies : whether an output is declared Replicate
-    known : (rows, Specs of the outputs) of the last call in which all ranks' rows were equal, outside of other regions
+    known : what the last call agreed on, where all ranks' records were equal: see `_Call.finish`
+    specs : of the inputs, kept alive
     """
 
-    __slots__ = ("mesh", "declared", "line", "site", "crossings", "claimed", "summed", "copies", "known")
+    __slots__ = ("mesh", "declared", "line", "site", "crossings", "claimed", "summed", "copies", "known", "specs")
 
-    def __init__(self, mesh, declared, line, site, crossings):
+    def __init__(self, mesh, declared, line, site, crossings, specs=()):
         self.mesh = mesh
+        self.specs = specs
         self.declared = declared
         self.line = line
         self.site = site
         self.crossings = crossings
-        self.known = (None, None)
+        self.known = (None,) * 5
         self.copies = any(placements is not None and REPLICATE in placements for placements in declared)
         self.claimed = any(crossing is not None and crossing.claimed for crossing in crossings)
         self.summed = any(crossing is not None and crossing.summed for crossing in crossings)
@@ -204,7 +206,7 @@ class _Call:
                 body = self._body(function, structure)
                 captured = inputs.enter_region(self.captures, self.captured, fence)
                 result = (recomputed(body) if own.recompute else body)(pieces, captured)
-            values, self.structure = flatten(result)
+            values, self.structure = ([result], SINGLE) if type(result) is Tensor else flatten(result)
             self.found = outputs.collect(values, way.declared, self.compared, own.label, own.names[0])
         except Exception as error:
             state.region = outside
@@ -227,27 +229,34 @@ class _Call:
 
     def finish(self):
         """Agree with the other ranks on what the outputs are, and make them distributed."""
-        own, way, name = self.boundary, self.way, self.boundary.names[0]
+        own, way, structure = self.boundary, self.way, self.structure
         tensors, rows, numbers = self.found
-        tables = exchange_record(way.line, self.structure, rows, own.label, self.compared)
-        equal = tables.count(rows) == len(tables)
-        if equal and rows == way.known[0] and state.region is None:
-            specs = way.known[1]
-        else:
-            if not equal:
-                tensors = outputs.with_agreed_dtypes(tensors, numbers, tables, own.label, name)
-            specs = outputs.specs_of(tensors, way.declared, tables, way.mesh, own.label, name)
-            if equal and state.region is None:
-                way.known = (rows, specs)
-        if self.compared:
-            check_outputs(way.site, tables, tensors, specs, way.mesh, name)
+        form, known, mine, specs, wanted = way.known
+        again = rows == known and structure == form and state.region is None and not self.compared
+        if not again:
+            mine = pack_record(structure, rows, self.compared)
+        tables = exchange_record(way.line, mine, rows, own.label)
+        if not again or tables.count(rows) < len(tables):
+            tensors, specs, wanted = self._agree(tables, tensors, rows, numbers, mine)
         if self.captures and not own.auto:
             self._divide_captured(tensors, specs)
-        wanted = [row.requires_grad for row in rows]
-        if not equal:
-            wanted = [any(column) for column in zip(*([row.requires_grad for row in table] for table in tables))]
         results = outputs.leave_region(tensors, specs, wanted, self.fence, own.auto)
-        return unflatten(self.structure, results)
+        return results[0] if structure is SINGLE else unflatten(structure, results)
+
+    def _agree(self, tables, tensors, rows, numbers, mine):
+        """The outputs with the dtypes, their Specs, and which are recorded, as all ranks' rows say."""
+        own, way, name = self.boundary, self.way, self.boundary.names[0]
+        equal = tables.count(rows) == len(tables)
+        if not equal:
+            tensors = outputs.with_agreed_dtypes(tensors, numbers, tables, own.label, name)
+        specs = outputs.specs_of(tensors, way.declared, tables, way.mesh, own.label, name)
+        wanted = [any(column) for column in zip(*([row.requires_grad for row in table] for table in tables))]
+        wanted = [flag and is_inexact(tensor.dtype) for flag, tensor in zip(wanted, tensors)]
+        if self.compared:
+            check_outputs(way.site, tables, tensors, specs, way.mesh, name)
+        elif equal and state.region is None:
+            way.known = (self.structure, rows, mine, specs, wanted)
+        return tensors, specs, wanted
 
     def _divide_captured(self, tensors, specs):
         floating = [

@@ -6,7 +6,7 @@ a tuple or list of tensors skip it.
 
 from ..autograd.tensor import Tensor
 
-_SINGLE = "PyTreeSpec(*)"  # as optree writes it
+SINGLE = "PyTreeSpec(*)"  # as optree writes it
 
 
 class _Sequence:
@@ -17,6 +17,12 @@ class _Sequence:
     def __init__(self, kind, count):
         self.kind = kind
         self.count = count
+
+    def __eq__(self, other):
+        return type(other) is _Sequence and (self.kind, self.count) == (other.kind, other.count)
+
+    def __hash__(self):
+        return hash((self.kind, self.count))
 
     def __str__(self):
         """As optree writes the structure, which the others may have got from it."""
@@ -29,7 +35,7 @@ class _Sequence:
 def flatten(value):
     """The leaves of a nested value, and its structure (whose str is equal on ranks with the same one)."""
     if isinstance(value, Tensor):
-        return [value], _SINGLE
+        return [value], SINGLE
     if type(value) in (tuple, list) and all(isinstance(item, Tensor) for item in value):
         return list(value), _Sequence(type(value), len(value))
     import optree
@@ -40,7 +46,7 @@ def flatten(value):
 
 def unflatten(structure, leaves):
     """A nested value from its structure and leaves."""
-    if structure is _SINGLE:
+    if structure is SINGLE:
         return leaves[0]
     if isinstance(structure, _Sequence):
         return structure.kind(leaves)

@@ -192,7 +192,15 @@ class Op(NodeOp):
 
     def pull(self, node, g):
         xp = _numpy if type(g) is _ndarray else raw_namespace(g)
-        return self.gradients(xp, node, g, node.saved, node.params)
+        if node.params is not None or not self.elementwise:
+            return self.gradients(xp, node, g, node.saved, node.params)
+        # The common case of `gradients`, without its calls.
+        if None not in node.edges:
+            return self._all(xp, g, node.saved)
+        grads, saved = [], node.saved
+        for edge, vjp in zip(node.edges, self.vjps):
+            grads.append(None if edge is None else vjp(xp, g, saved, None, 0))
+        return grads
 
     def pull_graph(self, node, g):
         return self.gradients(operations, node, g, saved_tensors(node), node.params)

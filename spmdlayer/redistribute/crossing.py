@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..array import array_module
+from ..array import array_module, module_of
 from ..autograd.tape import Node, NodeOp, communicating, upper
 from ..autograd.tensor import Tensor, wrap
 from ..config import state
@@ -90,14 +90,14 @@ class ToLocal(NodeOp):
 
     @staticmethod
     def zero(zero):
-        shape, dtype, module = zero
-        return module.zeros(shape, dtype)
+        shape, dtype, kind = zero
+        return module_of(kind).zeros(shape, dtype)
 
 
 class FromLocal(DistributedOp):
     """Backward of `from_local`: this rank's piece of the cotangent.
 
-    Params: the dtype, the array module, and how many copies along Replicate
+    Params: the dtype, the type of array, and how many copies along Replicate
     axes are together the one variable; each takes that part of the cotangent.
     """
 
@@ -112,7 +112,10 @@ class FromLocal(DistributedOp):
 
     @staticmethod
     def conformed(node, g):
-        return zeros(node.spec, *node.params[:2]) if g is None else upper.conform(g, node.spec)
+        if g is not None:
+            return upper.conform(g, node.spec)
+        dtype, kind = node.params[:2]
+        return zeros(node.spec, dtype, module_of(kind))
 
     @staticmethod
     def parts(node, g):
@@ -153,7 +156,7 @@ def to_local(x, grad_layout=None):
     node = None
     if x._node is not None and state.grad_enabled:
         layout = cotangent_layout(x._spec.layout) if grad_layout is None else grad_layout
-        zero = (data.shape, data.dtype, array_module(data))
+        zero = (data.shape, data.dtype, type(data))
         node = communicating_node(TO_LOCAL, (x._node,), None, (x._spec, layout, zero))
     return wrap(data, node, None)
 
@@ -166,7 +169,7 @@ def from_local(local, spec, copies=1, recorded=False):
     """
     node = None
     if (recorded or local._node is not None) and state.grad_enabled:
-        params = (local._data.dtype, array_module(local._data), copies)
+        params = (local._data.dtype, type(local._data), copies)
         node = communicating_node(FROM_LOCAL, (local._node,), None, params, spec)
     return wrap(local._data, node, spec)
 

@@ -85,7 +85,9 @@ class _DistributedLeaf(DistributedOp):
     @staticmethod
     def pull(node, g):
         if state.engine.wanted is None and g is not None:
-            g = natural(node.spec, g)
+            layout = node.spec.layout
+            if g._spec.layout is not layout or layout is None or layout.partial:
+                g = natural(node.spec, g)
             fresh = node.grad is None or node.spec.mesh.coordinate is None
             node.grad = g if fresh else add_cotangents(node.grad, g)
         return ()
@@ -104,13 +106,13 @@ def seed(root, given):
     mesh = spec.mesh
     if mesh.coordinate is None:
         return root._node, no_data(spec)
+    if type(given) is Tensor and given._spec is spec and not spec.layout.partial:
+        return root._node, given
     partial = [(axis, p.op) for axis, p in enumerate(spec.placements) if p.kind == "partial"]
     plain = without_partials(spec.layout) if partial else spec.layout
     if given is None:
         g = wrap(array_module(root._data).ones(root._data.shape, root.dtype), None, make_spec(mesh, plain))
     elif isinstance(given, Tensor) and given._spec is not None:
-        if given._spec is spec and not partial:
-            return root._node, given
         if given.shape != spec.shape:
             raise value_error(f"grad_outputs: global shape {given.shape} was given, the root has {spec.shape}")
         g = reshard_to(reshard_spec(given, mesh, plain.placements), plain)
