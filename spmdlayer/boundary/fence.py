@@ -271,8 +271,9 @@ def copies_of_one(local, layout):
     Along a Replicate axis the ranks' tensors together are one variable.  Where
     a region sums the gradients of what went in (the auto rule), each of the
     n copies therefore takes an n-th part of the cotangent.  With explicit
-    attrs each copy takes all of it, which a captured tensor's gradient, summed
-    all the same, would count n times: that raises.
+    attrs each copy takes all of it, which a gradient that is summed all the
+    same (of a captured tensor, or of what a region around this one with the
+    auto rule got) would count n times: that raises.
     """
     region = state.region
     if region is None:
@@ -280,28 +281,31 @@ def copies_of_one(local, layout):
     copies = _copies(layout)
     if copies == 1 or region.auto:
         return copies
-    if local._node is not None and _from_captured(local._node, region):
+    summed = None if local._node is None else _summed_source(local._node, region)
+    if summed is not None:
         raise value_error(
-            f"{region.label}: what is made Replicate() inside depends on a captured tensor or parameter, whose "
-            'gradient is summed over the ranks and would be counted once a rank; declare "auto" for the gradients'
+            f"{region.label}: what is made Replicate() inside depends on {summed}, whose gradient is summed over the "
+            'ranks and would be counted once a rank; declare "auto" for the gradients'
         )
     return 1
 
 
-def _from_captured(node, region):
-    """Whether a local graph of the region reaches a captured tensor's way in."""
+def _summed_source(node, region):
+    """What a local graph depends on whose gradient is summed over the ranks, here or in a region around; or None."""
     seen, waiting = set(), [node]
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen or node.region is not region:
+        if node is None or node in seen or node.region is None:
             continue
         seen.add(node)
+        if node.region is not region and node.region.auto:
+            return f'a tensor of {node.region.label}, which declares "auto"'
         if node.op is REGION_INPUT:
             if node.params[2].captured:
-                return True
+                return "a captured tensor or parameter"
         else:
             waiting.extend(node.edges)
-    return False
+    return None
 
 
 def _copies(layout):

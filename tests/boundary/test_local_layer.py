@@ -571,3 +571,24 @@ def test_a_local_model_may_be_trained_inside_a_region(mesh):
         return slope.detach()
 
     check(layer(forward, [[spmd.Partial("avg")]])(x), 3.0)
+
+
+@pytest.mark.parametrize("grads", ["auto", None])
+def test_copies_of_a_tensor_of_the_region_around(mesh, grads):
+    """What an "auto" region got is summed over the ranks, so its copies in a layer inside must not all take G."""
+    w = replicated([2.0], mesh)
+
+    def outer(w):
+        def again(own):
+            everywhere = spmd.dtensor_from_local(w, mesh, [R])
+            return own * (everywhere * everywhere).to_local([P])
+
+        return layer(again, [(mesh, [P])], grads)(spmd.tensor([1.0])).to_local()
+
+    call = layer(outer, [[P]], "auto")
+    if grads is None and mesh.size > 1:
+        with pytest.raises(ValueError, match='"auto" for the gradients'):
+            call(w)
+    elif grads == "auto":
+        call(w).sum().backward()
+        check(w.grad, [2 * 2.0 * mesh.size])
