@@ -2,17 +2,21 @@
 
 A dimension that a slice with a positive step reads may be sharded: every rank
 reads what it holds of it, and the pieces of the result are as uneven as that
-makes them.  Dimensions that ints, index arrays and other slices read are
-needed whole, along the mesh axes that shard them and no others.
+makes them.  Slices that go backwards, or cut block-cyclic pieces, make pieces
+of the default sizes, and what is not there already is sent (`moving`).
+Dimensions that ints read are needed whole, along the mesh axes that shard them
+and no others; for index arrays see `fetching`.
 """
 
 from functools import cache
 
 import numpy as np
 
+from ..array import array_module
 from ..layout import Layout
 from ..placement import Shard
-from .index_form import ARRAY, Span
+from .index_form import ARRAY, Span, raw_index
+from .moving import Mover, reverse, span_run
 from .rules import LINEAR, REPLICATE, Rule, cut_coordinates, kept_partials, layout_like, moving, replicated
 
 
@@ -24,38 +28,56 @@ class Cut:
     source : the operand's Layout, Replicate where dims are needed whole
     result : the Layout of what is read; where `source` is Partial, so is this
     arrays_at : where the dims of the index arrays begin in the result
+    moved : the sharded dims of which a rank reads what others hold; `local` leaves them whole
     """
 
     def __init__(self, layout, form, arrays_shape=None, keeps=()):
-        self.form = form
+        self.form, self.only_slices = form, arrays_shape is None
         shape, dims, self.arrays_at = _result(form, layout.ndim, arrays_shape)
         kept = kept_partials(layout.placements, keeps)
         self.source = layout.with_placements(
             tuple(
-                p if axis in kept or (p.kind == "shard" and self._sliced(layout, p.dim)) else REPLICATE
+                p if axis in kept or (p.kind == "shard" and self._kept(layout, p.dim)) else REPLICATE
                 for axis, p in enumerate(layout.placements)
             )
         )
+        self.moved = {
+            dim: dims[dim]
+            for dim in range(layout.ndim)
+            if self.source.sharding_axes(dim) and not self._sliced(self.source, dim)
+        }
         placements = tuple(Shard(dims[p.dim], p.block) if p.kind == "shard" else p for p in self.source.placements)
         splits = [None] * len(shape)
         for dim, position in enumerate(dims):
-            if position is not None and self.source.sharding_axes(dim):
+            if position is not None and self.source.sharding_axes(dim) and dim not in self.moved:
                 splits[position] = self._sizes(dim)
         self.result = Layout(layout.mesh_shape, placements, shape, tuple(splits))
 
-    def _spans(self):
-        """(dim, item) for every dim of the operand."""
-        return enumerate(item for item in self.form if item is not None)
+    def between(self):
+        """The Movers from what `local` reads, where moved dims are as they were, to the result, and back."""
+        shape, splits, maps = list(self.result.shape), list(self.result.splits), {}
+        for dim, position in self.moved.items():
+            shape[position], splits[position] = self.source.shape[dim], self.source.splits[dim]
+            maps[position] = (span_run(self._item(dim)),)
+        read = Layout(self.result.mesh_shape, self.result.placements, tuple(shape), tuple(splits))
+        back = {position: (reverse(run),) for position, (run,) in maps.items()}
+        return Mover.between(read, self.result, maps), Mover.between(self.result, read, back)
+
+    def _item(self, dim):
+        return [item for item in self.form if item is not None][dim]
+
+    def _kept(self, layout, dim):
+        """Whether a dim may stay sharded."""
+        return type(self._item(dim)) is Span and (self.only_slices or self._sliced(layout, dim))
 
     def _sliced(self, layout, dim):
-        item = dict(self._spans())[dim]
-        if type(item) is not Span:
-            return False
+        """Whether every rank reads of a sharded dim what it holds of it."""
+        item = self._item(dim)
         return _is_whole(item, layout.shape[dim]) or (item.step > 0 and all(b is None for _, b in layout.cuts(dim)))
 
     def _sizes(self, dim):
         """The sizes of the result's pieces along a sharded dim."""
-        item = dict(self._spans())[dim]
+        item = self._item(dim)
         if _is_whole(item, self.source.shape[dim]):
             return self.source.splits[dim]
         pieces = (self.source.intervals(coord, dim) for coord in cut_coordinates(self.source, dim))
@@ -83,7 +105,7 @@ class Cut:
         return {"index": tuple(items)}
 
     def _local_span(self, item, coord, dim):
-        if _is_whole(item, self.source.shape[dim]):
+        if dim in self.moved or _is_whole(item, self.source.shape[dim]):
             return Span(0, self.source.local_shape(coord)[dim], 1)
         (interval,) = self.source.intervals(coord, dim)
         return self._within(item, interval)
@@ -131,9 +153,50 @@ def _has_masks(dtypes):
 
 
 def getitem_rule(call):
-    """Slices of sharded dims are read where they are."""
+    """Slices of sharded dims are read where they are; what other slices read is sent."""
     cut = Cut(call.layouts[0], call.params["index"], None, moving(call.dtypes[0]))
-    return Rule((cut.source,), cut.result, cache(cut.local))
+    local = cache(cut.local)
+    if not cut.moved:
+        return Rule((cut.source,), cut.result, local)
+    mover, _ = cut.between()
+
+    def across(mesh, arrays, params):
+        return mover.on(mesh, arrays[0].dtype)(arrays[0][raw_index(local(mesh.coordinate)["index"], ())])
+
+    return Rule((cut.source,), cut.result, across=across, sends=_sends(mover, call.dtypes[0]))
+
+
+def _sends(mover, dtype):
+    return lambda coord: mover.items(coord) * dtype.itemsize
+
+
+def _target(layout, cotangent):
+    """The layout of the adjoint of reading: that of what was read, along Partial axes what its argument says."""
+    return layout.with_placements(
+        tuple(
+            (q if q.kind == "partial" and q.op in LINEAR else REPLICATE) if p.kind in ("partial", "own") else p
+            for p, q in zip(layout.placements, cotangent.placements)
+        )
+    )
+
+
+def spread_rule(call):
+    """The adjoint of `getitem_rule`, for the layout of what was read; without that everything is replicated."""
+    if call.params.get("layout") is None or call.layouts[0] is None:
+        return replicated(call)
+    cut = Cut(_target(call.params["layout"], call.layouts[0]), call.params["index"], None, LINEAR)
+    local = cache(lambda coord: {**cut.local(coord), "shape": cut.source.local_shape(coord)})
+    if not cut.moved:
+        return Rule((cut.result,), cut.source, local)
+    _, back = cut.between()
+
+    def across(mesh, arrays, params):
+        g, place = arrays[0], local(mesh.coordinate)
+        out = array_module(g).zeros(place["shape"], g.dtype)
+        back.on(mesh, g.dtype)(g, out[raw_index(place["index"], ())])
+        return out
+
+    return Rule((cut.result,), cut.source, across=across, sends=_sends(back, call.dtypes[0]))
 
 
 def gather_rule(call):
@@ -195,5 +258,31 @@ def setitem_rule(call):
     value = value.with_placements(partial)
     if call.layouts[1] is None and call.shapes[1] == () and value.placements == (REPLICATE,) * len(partial):
         value = None
+    if cut.moved:
+        return _write_across(call, cut, value)
     whole = tuple(Layout(call.mesh_shape, (REPLICATE,) * len(call.mesh_shape), own) for own in arrays)
     return Rule((cut.source, value, *whole), cut.source, cache(cut.local))
+
+
+def _write_across(call, cut, value):
+    """The rule of writing by slices that read what other ranks hold; a value that is the same all along stays here."""
+    _, back = cut.between()
+    local = cache(cut.local)
+    offset = cut.result.ndim - len(call.shapes[1])
+    spans = any(d >= offset and call.shapes[1][d - offset] != 1 for d in cut.moved.values())
+
+    def across(mesh, arrays, params):
+        x, given = arrays
+        out = array_module(x).array(x, copy=True)
+        place = out[raw_index(local(mesh.coordinate)["index"], ())]
+        if spans:
+            given = array_module(x).asarray(given, x.dtype)
+            back.on(mesh, x.dtype)(array_module(x).broadcast_to(given, cut.result.local_shape(mesh.coordinate)), place)
+        else:
+            for boxes in back.boxes_from(mesh.coordinate):
+                for box in boxes:
+                    place[box] = given
+        return out
+
+    sends = _sends(back, call.dtypes[0]) if spans else None
+    return Rule((cut.source, value), cut.source, across=across, sends=sends)

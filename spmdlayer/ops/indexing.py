@@ -17,7 +17,7 @@ from ..errors import type_error, value_error
 from ..redistribute.reshard import reshard_to
 from . import elementwise as ew
 from .index_form import Span, index_form, raw_index
-from .index_rules import gather_rule, getitem_rule, setitem_rule
+from .index_rules import gather_rule, getitem_rule, setitem_rule, spread_rule
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
 from .shape import ravel, squeeze, with_dimension
@@ -29,8 +29,11 @@ def _read(np, x, *arrays, index):
     return x[raw_index(index, arrays)]
 
 
-def _spread(np, g, *arrays, index, shape):
-    """Zeros of a shape with g added where the index points; the adjoint of reading."""
+def _spread(np, g, *arrays, index, shape, layout=None):
+    """Zeros of a shape with g added where the index points; the adjoint of reading.
+
+    `layout` is that of what was read, where it is distributed: see the rules.
+    """
     out = np.zeros(shape, np.float32 if is_half(g.dtype) else g.dtype)
     place = raw_index(index, arrays)
     if any(array.dtype.kind != "b" for array in arrays):
@@ -40,11 +43,14 @@ def _spread(np, g, *arrays, index, shape):
     return out.astype(g.dtype, copy=False)
 
 
+def _as_read(p):
+    """The parameters of the adjoint of reading: the shape of what was read and, in the global view, its layout."""
+    return {"shape": p.shapes[0], **({"layout": p.layouts[0]} if "layouts" in p else {})}
+
+
 # Slices and ints are parameters; index arrays are operands, which the vjps need again.
-_getitem = define(
-    "getitem", _read, (lambda g, p, xp: xp.spread(g, index=p.index, shape=p.shapes[0]),), rule=getitem_rule
-)
-_spread_basic = define("spread", _spread, (lambda g, p, xp: xp.getitem(g, index=p.index),))
+_getitem = define("getitem", _read, (lambda g, p, xp: xp.spread(g, index=p.index, **_as_read(p)),), rule=getitem_rule)
+_spread_basic = define("spread", _spread, (lambda g, p, xp: xp.getitem(g, index=p.index),), rule=spread_rule)
 _gather = define(
     "gather",
     _read,

@@ -323,18 +323,13 @@ def position_rule(call):
     return Rule((source,), target)
 
 
-def whole_axis_rule(call, keeps=()):
-    """The rule of what needs whole lines along `axis` and has a result of the same shape (softmax, flip)."""
+def whole_axis_rule(call):
+    """The rule of what needs whole lines along `axis` and has a result of the same shape (softmax)."""
     shape, axis = call.shapes[0], call.params["axis"]
     axes = axis if isinstance(axis, tuple) else (axis,)
     dims = [None if dim in axes else dim for dim in range(len(shape))]
-    source, target = follow(call, dims, shape, keeps)
+    source, target = follow(call, dims, shape)
     return Rule((source,), target)
-
-
-def moving_lines_rule(call):
-    """`whole_axis_rule` of an operation that only moves elements."""
-    return whole_axis_rule(call, moving(call.dtypes[0]))
 
 
 def joint_partial(placements):

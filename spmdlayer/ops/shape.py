@@ -12,13 +12,14 @@ from ..autograd.tensor import Tensor, as_raw, asarray
 from ..errors import type_error, value_error
 from .reductions import normalise_axes, normalise_axis
 from .registry import apply, define, unbroadcast
-from .rules import moving_lines_rule
 from .shape_rules import (
     broadcast_rule,
     concat_rule,
     expand_rule,
+    flip_rule,
     permute_rule,
     reshape_rule,
+    roll_rule,
     squeeze_rule,
 )
 
@@ -190,7 +191,7 @@ _flip = define(
     "flip",
     lambda np, x, axis: np.flip(x, axis),
     (lambda g, p, xp: xp.flip(g, axis=p.axis),),
-    rule=moving_lines_rule,
+    rule=flip_rule,
 )
 
 
@@ -208,7 +209,7 @@ _roll = define(
     "roll",
     lambda np, x, shift, axis: np.roll(x, shift, axis),
     (lambda g, p, xp: xp.roll(g, _backwards(p.shift), p.axis),),
-    rule=moving_lines_rule,
+    rule=roll_rule,
 )
 
 

@@ -189,14 +189,17 @@ def exchange(sends, receives, shape, line, dtype):
     Parameters
     ----------
     sends, receives : for each rank of `line` a list of boxes (tuples of
-        slices), into the array and into the result
+        slices, which may have steps, or `np.ix_`), into the array and into the
+        result, where steps are positive
     shape : of the result
     line : the Channel
     dtype : of the array
+
+    The function takes the raw array, and maybe the result to be written to.
     """
-    sent = [_packed_shape([_box_shape(box) for box in boxes]) for boxes in sends]
+    sent = [_packed_shape([box_shape(box) for box in boxes]) for boxes in sends]
     sends = [[(*box, ...) for box in boxes] for boxes in sends]  # with the dots, 0-d stays an array
-    extents = [[_box_shape(box) for box in boxes] for boxes in receives]
+    extents = [[box_shape(box) for box in boxes] for boxes in receives]
     trade = line.prepare_alltoall(sent, dtype, [_packed_shape(boxes) for boxes in extents])
     places = []
     for number, boxes in enumerate(receives):
@@ -205,9 +208,10 @@ def exchange(sends, receives, shape, line, dtype):
             places.append((number, box, slice(offset, offset + prod(extent)), extent))
             offset += prod(extent)
 
-    def move(array):
+    def move(array, result=None):
         received = trade([_pack(array, boxes) for boxes in sends])
-        result = array_module(array).empty(shape, array.dtype)
+        if result is None:
+            result = array_module(array).empty(shape, array.dtype)
         for number, box, taken, extent in places:
             result[box] = received[number].reshape(-1)[taken].reshape(extent)
         return result
@@ -227,8 +231,13 @@ def _pack(array, boxes):
     return array_module(array).concatenate(flat) if flat else array.reshape(-1)[:0]
 
 
-def _box_shape(box):
-    return tuple(part.stop - part.start for part in box)
+def box_shape(box):
+    """How many positions a box takes along each dim."""
+    return tuple(_length(part) if isinstance(part, slice) else part.size for part in box)
+
+
+def _length(part):
+    return len(range(part.start, -1 if part.stop is None else part.stop, part.step or 1))
 
 
 def _into_partial(step, mesh, dtype):

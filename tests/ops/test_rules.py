@@ -105,8 +105,11 @@ def test_what_an_operation_sends():
     # exp needs the sum: of the 12 numbers of a rank's rows two thirds are sent twice.
     assert operation_bytes(call_of("exp", (2, 3), [x]), (0, 0)) == 2 * 12 * 8 * 2 // 3
     # Of 5 rows, 4 and 1, each is gathered by the other rank.
-    uneven = call_of("flip", (2,), [((5, 4), [S(0)])], splits=((4, 1), None), axis=(0,))
+    uneven = call_of("softmax", (2,), [((5, 4), [S(0)])], splits=((4, 1), None), axis=0)
     assert [operation_bytes(uneven, (k,)) for k in range(2)] == [4 * 4 * 8, 4 * 8]
+    # Reversed, the first and the last row change their places.
+    uneven = call_of("flip", (2,), [((5, 4), [S(0)])], splits=((4, 1), None), axis=(0,))
+    assert [operation_bytes(uneven, (k,)) for k in range(2)] == [4 * 8, 4 * 8]
     # A small operand is brought to the large one, which is not moved.
     call = call_of("matmul", (2,), [((1000, 4), [S(0)]), ((4, 4), [S(0)])])
     assert operation_bytes(call, (0,)) == 2 * 4 * 8
@@ -237,8 +240,8 @@ def test_moving_dims():
     assert placed("expand_dims", (2, 3), [x], axis=(0, 2)) == [[S(0), S(1)], [S(1), S(3)]]
     assert placed("squeeze", (2,), [((1, N), [S(1)])], axis=(0,)) == [[S(1)], [S(0)]]
     assert placed("squeeze", (2,), [((1, N), [S(0)])], axis=(0,)) == [[R], [R]]
-    assert placed("flip", (2, 3), [x], axis=(0,)) == [[R, S(1)], [R, S(1)]]
-    assert placed("roll", (2, 3), [x], shift=(1,), axis=(1,)) == [[S(0), R], [S(0), R]]
+    assert placed("flip", (2, 3), [x], axis=(0,)) == [[S(0), S(1)], [S(0), S(1)]]
+    assert placed("roll", (2, 3), [x], shift=(1,), axis=(1,)) == [[S(0), S(1)], [S(0), S(1)]]
     assert placed("broadcast_to", (2,), [((1, N), [S(1)])], shape=(3, M, N)) == [[S(1)], [S(2)]]
     assert placed("broadcast_to", (2,), [((1, N), [S(0)])], shape=(M, N)) == [[R], [R]]
     assert rule("broadcast_to", (2,), [((1, N), [S(1)])], shape=(3, M, N)).params((0,)) == {"shape": (3, M, N // 2)}
@@ -247,7 +250,7 @@ def test_moving_dims():
 def test_concat():
     one, two = (M, N), (3, N)
     assert placed("concat", (2,), [(one, [S(1)]), (two, [R])], axis=0) == [[S(1)], [S(1)], [S(1)]]
-    assert placed("concat", (2,), [(one, [S(0)]), (two, [R])], axis=0) == [[R], [R], [R]]
+    assert placed("concat", (2,), [(one, [S(0)]), (two, [R])], axis=0) == [[S(0)], [S(0)], [S(0)]]
     assert placed("concat", (2,), [(one, [P("sum")]), two], axis=0) == [[P("sum")], [P("sum")], [P("sum")]]
     assert placed("concat", (2,), [(one, [P("prod")]), (two, [P("prod")])], axis=0)[-1] == [P("prod")]
     assert placed("concat", (2,), [(one, [P("prod")]), (two, [R])], axis=0) == [[R], [R], [R]]
@@ -268,12 +271,12 @@ def test_slices_are_read_where_they_are():
     assert [found.output.local_shape((k,)) for k in range(2)] == [(2,), (0,)]
 
 
-def test_other_indices_need_whole_dims():
+def test_ints_need_whole_dims_and_other_slices_do_not():
     x = ((M, N), [S(0), S(1)])
     whole = Span(0, N, 1)
     assert placed("getitem", (2, 3), [x], index=(3, whole)) == [[R, S(1)], [R, S(0)]]
-    assert placed("getitem", (2, 3), [x], index=(Span(7, None, -1), None, whole)) == [[R, S(1)], [R, S(2)]]
-    assert placed("getitem", (2,), [((M, N), [S(0, 2)])], index=(Span(0, 4, 1), whole)) == [[R], [R]]
+    assert placed("getitem", (2, 3), [x], index=(Span(7, None, -1), None, whole)) == [[S(0), S(1)], [S(0), S(2)]]
+    assert placed("getitem", (2,), [((M, N), [S(0, 2)])], index=(Span(0, 4, 1), whole)) == [[S(0, 2)], [S(0, 2)]]
     assert placed("getitem", (2,), [((M, N), [S(0, 2)])], index=(Span(0, M, 1), 0)) == [[S(0, 2)], [S(0, 2)]]
 
 
