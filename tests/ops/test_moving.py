@@ -153,8 +153,8 @@ def test_a_reversal_moves_what_changes_its_rank(mesh):
     n, array = mesh.size, np.arange(60.0)
     x = sharded(mesh, array)
     x.requires_grad = True
-    for reverse in (spmd.flip, lambda t: t[::-1]):
-        y, sent = traced(lambda: reverse(x))
+    for function in (spmd.flip, lambda t: t[::-1]):
+        y, sent = traced(lambda: function(x))
         np.testing.assert_array_equal(y.detach().numpy(), array[::-1])
         assert y.placements == [S(0)]
         assert sent == ITEM * (60 - 60 // n * (n % 2))  # the middle one of an odd number stays
