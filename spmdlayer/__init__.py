@@ -8,7 +8,7 @@
 Importing this initialises no MPI; the first mesh or question about ranks does.
 """
 
-from . import special
+from . import fft, linalg, special
 from .autograd.backward import backward, enable_grad, grad, no_grad
 from .autograd.function import Function, once_differentiable
 from .autograd.recompute import recompute

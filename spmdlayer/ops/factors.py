@@ -3,7 +3,7 @@
 Each dimension of an operand is named by a factor, as in "mk,kn->mn".  Along a
 mesh axis one factor may be sharded, in all operands that have it: the result
 is sharded on it too, or, where it is contracted, Partial('sum').  Or one
-operand stays a Partial sum or mean, since the operation is linear in each.
+operand stays a Partial sum or mean, where the operation is linear in it.
 What moves nothing is taken; else what moves least, a reduction of the result
 included, by the bytes of the plans' steps.
 """
@@ -32,18 +32,21 @@ class _Choice:
 class _Contraction:
     """One call of a multilinear operation; see `contraction_rule`."""
 
-    def __init__(self, call, terms, output):
+    def __init__(self, call, terms, output, whole, linear, extents):
         self.call = call
         self.terms = terms
         self.output = output
-        extents = {}
+        extents = dict(extents)
         for term, shape in zip(terms, call.shapes):
             extents.update(zip(term, shape))
         self.shape = tuple(extents[factor] for factor in output)
         self.dtype = np.result_type(*call.dtypes)
         # A diagonal cannot be taken of slices of one of its dims.
-        self.whole = {factor for term in terms for factor in term if term.count(factor) > 1}
-        self.kept = [() if layout is None else kept_partials(layout.placements, LINEAR) for layout in call.layouts]
+        self.whole = {factor for term in terms for factor in term if term.count(factor) > 1} | set(whole)
+        self.kept = [
+            kept_partials(layout.placements, LINEAR) if layout is not None and (linear is None or k in linear) else ()
+            for k, layout in enumerate(call.layouts)
+        ]
 
     def candidates(self, axis):
         """The choices along a mesh axis that agree with an operand as it is, and to replicate all."""
@@ -113,12 +116,25 @@ class _Contraction:
         return Rule(*self.layouts(best))
 
 
-def contraction_rule(call, terms, output):
-    """The rule of a multilinear operation.
+def contraction_rule(call, terms, output, whole=(), linear=None, extents=()):
+    """The rule of a multilinear operation, and of others that are done for each index of some factors apart.
 
     Parameters
     ----------
     terms : for each operand a tuple that names its dims by factors; None: a dim that broadcasts
     output : the same of the result
+    whole : factors that must not be sharded
+    linear : the operands in which the operation is linear; None: in each of them
+    extents : (factor, extent) for the factors that the result alone has
     """
-    return _Contraction(call, terms, output).rule()
+    return _Contraction(call, terms, output, whole, linear, extents).rule()
+
+
+def broadcast_terms(shapes):
+    """Numbers as factors of dims that broadcast: (the output's term, a term for each shape)."""
+    shape = np.broadcast_shapes(*shapes)
+    terms = [
+        tuple(dim if size == shape[dim] else None for dim, size in enumerate(part, len(shape) - len(part)))
+        for part in shapes
+    ]
+    return tuple(range(len(shape))), terms

@@ -9,7 +9,7 @@ from ..dtypes import is_complex, is_half
 from ..errors import value_error
 from . import elementwise as ew
 from . import reductions
-from .factors import contraction_rule
+from .factors import broadcast_terms, contraction_rule
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
 from .shape import operand, with_dimension
@@ -74,17 +74,9 @@ def _matmul_right(g, a, p, xp):
 def _matmul_rule(call):
     """Factors "mk,kn->mn", with numbered ones for the leading dimensions."""
     left, right = call.shapes
-    stacks = [left[:-2], right[:-2]]
-    shape = np.broadcast_shapes(*stacks)
-
-    def leading(stack):
-        first = len(shape) - len(stack)
-        return tuple(dim if size == shape[dim] else None for dim, size in enumerate(stack, first))
-
-    before, after = (leading(stack) for stack in stacks)
+    leading, (before, after) = broadcast_terms((left[:-2], right[:-2]))
     rows, columns = ("m",) * (len(left) > 1), ("n",) * (len(right) > 1)
-    terms = (*before, *rows, "k"), (*after, "k", *columns)
-    return contraction_rule(call, terms, (*range(len(shape)), *rows, *columns))
+    return contraction_rule(call, ((*before, *rows, "k"), (*after, "k", *columns)), (*leading, *rows, *columns))
 
 
 _matmul = define("matmul", _matmul_forward, (_matmul_left, _matmul_right), rule=_matmul_rule)

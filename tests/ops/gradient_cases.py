@@ -1,5 +1,6 @@
 """For every differentiable operation: functions that use it, and arrays to try them on."""
 
+import matrix_cases
 import numpy as np
 
 from spmdlayer.ops import (
@@ -294,3 +295,9 @@ _functions("sine_integral", (lambda x: sici(x)[0] * sici(x)[1], (real(3),)))
 for _name in ("gammainc", "gammaincc"):
     _functions(_name, (lambda x, f=REGISTRY[_name].public: f(np.array([1.0, 2.5]), x), (real(2),)))
 _functions("betainc", (lambda x: REGISTRY["betainc"].public(2.5, [[1.0], [0.5]], x), (real(3, low=0.1, high=0.9),)))
+
+
+# Linear algebra and Fourier transforms -----------------------------------
+
+for _name, _cases in matrix_cases.CASES.items():
+    _functions(_name, *_cases)

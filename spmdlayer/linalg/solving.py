@@ -1,0 +1,291 @@
+"""Linear systems: solve, inv, triangular systems, the pseudoinverse and least squares.
+
+Gradients: Giles, "An extended collection of matrix derivative results" (2008);
+for the pseudoinverse Golub and Pereyra (1973), at constant rank.
+"""
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from ..autograd.tensor import Tensor, asarray
+from ..dtypes import is_complex
+from ..errors import value_error
+from ..ops import elementwise as ew
+from ..ops import reductions
+from ..ops.linear import matmul
+from ..ops.precision import computable, rounding
+from ..ops.registry import define, unbroadcast
+from ..ops.shape import operand, squeeze, with_dimension
+from .spectra import svdvals
+from .stacks import StackError, adjoint, apply_on_stacks, check_stack, guarded, stack_rule
+
+_SINGULAR = "is singular"
+
+
+# Square ------------------------------------------------------------------
+
+
+def _solve_left(g, a, y, p, xp):
+    grad = -xp.matmul(xp.solve(adjoint(a, xp), g), adjoint(y, xp))
+    return unbroadcast(xp, grad, p.shapes[0], p.dtypes[0])
+
+
+def _solve_right(g, a, p, xp):
+    return unbroadcast(xp, xp.solve(adjoint(a, xp), g), p.shapes[1], p.dtypes[1])
+
+
+_solve = define(
+    "solve",
+    lambda np, a, b: guarded("solve", _SINGULAR, np.linalg.solve, a, b, alone=np.linalg.inv),
+    (_solve_left, _solve_right),
+    rule=stack_rule("MM,Mn->Mn", (1,)),
+)
+_inv = define(
+    "inv",
+    lambda np, a: guarded("inv", _SINGULAR, np.linalg.inv, a),
+    (lambda g, y, xp: -xp.matmul(xp.matmul(adjoint(y, xp), g), adjoint(y, xp)),),
+    rule=stack_rule("MM->MM"),
+)
+
+
+def _systems(name, x1, x2):
+    """The operands of a solver, x2 as matrices, and what makes the result of the solution."""
+    a, b = operand(x1), operand(x2)
+    check_stack(name, a, square=True, argument="x1")
+    vector = b.ndim == 1
+    if b.ndim == 0 or b.shape[0 if vector else -2] != a.shape[-1]:
+        raise value_error(f"{name}: x2 of shape {b.shape} has no {a.shape[-1]} rows, as x1 of shape {a.shape} needs")
+    back = rounding(a, b)
+    a, b = computable(a), computable(b)
+    if not vector:
+        _check_leading(name, a, b)
+        return a, b, back
+    return a, with_dimension(b, 1), lambda result: back(squeeze(result, -1))
+
+
+def _check_leading(name, a, b):
+    try:
+        np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise value_error(f"{name}: the leading dims of {a.shape} and {b.shape} do not broadcast") from None
+
+
+def solve(x1, x2):
+    """The solution of x1 @ x = x2.
+
+    Parameters
+    ----------
+    x1 : (..., n, n)
+    x2 : (n,), or (..., n, k); leading dims broadcast
+
+    Distributed: leading dims and x2's columns may be sharded, x1's matrices
+    are gathered; x2 may be a Partial sum.
+    Raises LinAlgError (a ValueError), on all ranks, for a singular matrix, with its index in the stack.
+    """
+    a, b, back = _systems("solve", x1, x2)
+    return back(apply_on_stacks(_solve, (a, b)))
+
+
+def inv(x):
+    """The inverse of square matrices, (..., n, n).
+
+    Distributed: the leading dims may be sharded, the matrices are gathered.
+    Raises LinAlgError (a ValueError), on all ranks, for a singular matrix, with its index in the stack.
+    """
+    x = asarray(x)
+    check_stack("inv", x, square=True)
+    return rounding(x)(apply_on_stacks(_inv, (computable(x),)))
+
+
+_solve.public, _inv.public = solve, inv
+
+
+# Triangular --------------------------------------------------------------
+
+_SMALL = 64  # stacks of matrices up to this size are faster as general systems, without a loop in Python
+
+
+def _triangle(np, a, lower, unit_diagonal):
+    a = np.tril(a) if lower else np.triu(a)
+    if not unit_diagonal:
+        return a
+    return np.where(np.eye(a.shape[-1], dtype=bool), np.ones((), a.dtype), a)
+
+
+def _triangular_forward(np, a, b, lower=False, unit_diagonal=False):
+    a = _triangle(np, a, lower, unit_diagonal)
+    zero = np.any(np.diagonal(a, 0, -2, -1) == 0, axis=-1)
+    if np.any(zero):
+        index = tuple(int(place[0]) for place in np.nonzero(zero)) if a.ndim > 2 else ()
+        raise StackError("solve_triangular", "has a zero on its diagonal", index, a.shape)
+    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    one = prod(leading) == 1
+    if type(b).__module__ != "numpy" or 0 in (*leading, *b.shape) or not (one or a.shape[-1] > _SMALL):
+        return np.linalg.solve(a, b)
+    return _one_by_one(a, b, leading, lower)
+
+
+def _one_by_one(a, b, leading, lower):
+    """Each system of a stack by LAPACK's triangular solver."""
+    from scipy.linalg import solve_triangular as solve_one
+
+    a, b = (np.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (a, b))
+    out = np.empty(b.shape, np.result_type(a, b))
+    for index in np.ndindex(leading):
+        out[index] = solve_one(a[index], b[index], lower=lower, check_finite=False)
+    return out
+
+
+def _triangular_left(g, a, y, p, xp):
+    lower, unit = p.get("lower", False), p.get("unit_diagonal", False)
+    full = -xp.matmul(_triangular_adjoint(g, a, p, xp), adjoint(y, xp))
+    below = -1 if unit else 0
+    grad = xp.lower_triangle(full if lower else adjoint(full, xp), k=below)
+    return unbroadcast(xp, grad if lower else adjoint(grad, xp), p.shapes[0], p.dtypes[0])
+
+
+def _triangular_adjoint(g, a, p, xp):
+    lower, unit = p.get("lower", False), p.get("unit_diagonal", False)
+    return xp.solve_triangular(adjoint(a, xp), g, lower=not lower, unit_diagonal=unit)
+
+
+_solve_triangular = define(
+    "solve_triangular",
+    _triangular_forward,
+    (
+        _triangular_left,
+        lambda g, a, p, xp: unbroadcast(xp, _triangular_adjoint(g, a, p, xp), p.shapes[1], p.dtypes[1]),
+    ),
+    rule=stack_rule("MM,Mn->Mn", (1,)),
+)
+
+
+def solve_triangular(x1, x2, lower=False, unit_diagonal=False):
+    """The solution of x1 @ x = x2 by substitution: of x1 only one triangle is read.
+
+    Parameters
+    ----------
+    x1, x2 : as of `solve`
+    lower : whether the lower triangle is read, else the upper one
+    unit_diagonal : take the diagonal as ones, and do not read it
+
+    Distributed and errors: as `solve`.
+    """
+    a, b, back = _systems("solve_triangular", x1, x2)
+    params = {"lower": bool(lower), "unit_diagonal": bool(unit_diagonal)}
+    return back(apply_on_stacks(_solve_triangular, (a, b), params))
+
+
+_solve_triangular.public = solve_triangular
+
+
+# Not square --------------------------------------------------------------
+
+
+def _pinv_forward(np, a, rtol):
+    def decomposed(x):
+        return np.linalg.svd(x, full_matrices=False)
+
+    u, s, vh = guarded("pinv", "has NaN or infinite elements", decomposed, a)
+    cutoff = np.asarray(rtol)[..., None] * np.max(s, axis=-1, keepdims=True, initial=0)
+    large = s > cutoff
+    inverse = np.where(large, 1 / np.where(large, s, 1), 0).astype(s.dtype)
+    back = np.conj(np.swapaxes(vh, -1, -2)) * inverse[..., None, :]
+    return np.matmul(back, np.conj(np.swapaxes(u, -1, -2)))
+
+
+def _pinv_vjp(g, a, y, p, xp):
+    back, given = adjoint(y, xp), adjoint(g, xp)
+    left, right = xp.matmul(given, xp.matmul(y, back)), xp.matmul(xp.matmul(back, y), given)
+    grad = left - xp.matmul(a, xp.matmul(y, left)) + right - xp.matmul(xp.matmul(right, y), a)
+    return grad - xp.matmul(xp.matmul(back, g), back)
+
+
+_pinv = define("pinv", _pinv_forward, (_pinv_vjp, lambda g: None), rule=stack_rule("MN,->NM"))
+
+
+def _relative(name, rtol, x):
+    """The tolerance below which singular values count as zero, relative to the largest: an operand."""
+    if rtol is None:
+        return max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
+    if isinstance(rtol, (int, float)):
+        return float(rtol)
+    rtol = operand(rtol)
+    if is_complex(rtol.dtype):
+        raise value_error(f"{name}: rtol must be real, its dtype is {rtol.dtype.name}")
+    return rtol.detach() if isinstance(rtol, Tensor) else rtol
+
+
+def pinv(x, rtol=None):
+    """The pseudoinverse (Moore and Penrose) of matrices (..., m, n): (..., n, m).
+
+    rtol: singular values up to rtol times the largest count as zero; a number
+    or one per matrix (...); None: max(m, n) * eps.
+    The gradient is that at constant rank.
+    Distributed: the leading dims may be sharded, the matrices are gathered.
+    """
+    x = asarray(x)
+    check_stack("pinv", x)
+    back, x = rounding(x), computable(x)
+    return back(apply_on_stacks(_pinv, (x, _relative("pinv", rtol, x))))
+
+
+def matrix_rank(x, rtol=None):
+    """The number of singular values above rtol times the largest, (...), int64; rtol as of `pinv`."""
+    x = asarray(x)
+    check_stack("matrix_rank", x)
+    x = computable(x).detach()
+    return _rank(svdvals(x), _relative("matrix_rank", rtol, x))
+
+
+def _rank(values, rtol):
+    if 0 in values.shape[-1:]:
+        return reductions.sum(ew.greater(values, 0), axis=-1)
+    largest = reductions.max(values, axis=-1, keepdims=True)
+    scaled = ew.multiply(largest, rtol if isinstance(rtol, float) else with_dimension(rtol, rtol.ndim))
+    return reductions.sum(ew.greater(values, scaled), axis=-1)
+
+
+class LstsqResult(NamedTuple):
+    x: Tensor
+    residuals: Tensor
+    rank: Tensor
+    s: Tensor
+
+
+def lstsq(a, b, rcond=None):
+    """The x of least norm among those with the least |a @ x - b|.
+
+    Parameters
+    ----------
+    a : (..., m, n)
+    b : (m,), or (..., m, k)
+    rcond : as rtol of `pinv`
+
+    Returns
+    -------
+    LstsqResult(x, residuals, rank, s): the solution (n,) or (..., n, k), the
+    sums of squares of a @ x - b for each column (always, unlike NumPy's, whose
+    shape depends on the rank), the rank and singular values of a.
+
+    Distributed: leading dims and b's columns may be sharded, a's matrices are gathered.
+    """
+    a, b = operand(a), operand(b)
+    check_stack("lstsq", a, argument="a")
+    vector = b.ndim == 1
+    if b.ndim == 0 or b.shape[0 if vector else -2] != a.shape[-2]:
+        raise value_error(f"lstsq: b of shape {b.shape} has no {a.shape[-2]} rows, as a of shape {a.shape} needs")
+    back = rounding(a, b)
+    a, b = asarray(computable(a)), computable(b)
+    b = with_dimension(b, 1) if vector else b
+    _check_leading("lstsq", a, b)
+    rtol = _relative("lstsq", rcond, a)
+    x = matmul(apply_on_stacks(_pinv, (a, rtol)), b)
+    rest = ew.subtract(matmul(a, x), b)
+    residuals = reductions.sum(ew.square(ew.abs(rest)), axis=-2)
+    values = svdvals(a)
+    if vector:
+        x, residuals = squeeze(x, -1), squeeze(residuals, -1)
+    return LstsqResult(back(x), back(residuals), _rank(values.detach(), rtol), back(values))
