@@ -169,6 +169,7 @@ from .ops.shape import (
     transpose,
 )
 from .ops.softmax import log_softmax, logsumexp, softmax
+from .ops.sorting import argsort, sort, topk
 from .ops.transforms import hessian, hvp, jacobian, jvp, vjp
 from .placement import Partial, ReduceType, Replicate, Shard
 from .runtime import barrier, get_rank, get_world_size, init_parallel_env

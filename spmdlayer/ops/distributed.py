@@ -246,6 +246,7 @@ def apply_distributed(op, operands, params):
     ):
         return wrap(result, None, spec)
     if rule.across is not None:
+        moved = [_placed(x, layout, mesh) for x, layout in zip(moved, rule.inputs)]
         return wrap(result, record_across(op, moved, arrays, result, params, spec), spec)
     return wrap(result, _record(op, rule, moved, arrays, edges, result, local, spec), spec)
 
@@ -300,6 +301,13 @@ def _as_needed(operand, layout, mesh):
         return operand if all(mesh.coordinate[k] == 0 for k in alone) else type(operand)(0)
     whole = Layout(tuple(mesh.shape), (REPLICATE,) * mesh.ndim, operand.shape)
     return operand if layout == whole else redistribute(operand, whole, layout, mesh)
+
+
+def _placed(operand, layout, mesh):
+    """The piece of a plain array as the distributed tensor that it is a piece of, for a vjp in the global view."""
+    if isinstance(operand, Tensor) or layout is None:
+        return operand
+    return wrap(operand, None, make_spec(mesh, layout))
 
 
 def _outside(op, mesh, operands, params):

@@ -13,6 +13,7 @@ from spmdlayer.ops import (
     reductions,
     shape,
     softmax,
+    sorting,
 )
 from spmdlayer.ops.registry import REGISTRY
 from spmdlayer.special import logarithmic, multigammaln, sici, zeta
@@ -301,3 +302,27 @@ _functions("betainc", (lambda x: REGISTRY["betainc"].public(2.5, [[1.0], [0.5]],
 
 for _name, _cases in matrix_cases.CASES.items():
     _functions(_name, *_cases)
+
+
+# Sorting and selecting ---------------------------------------------------
+
+POSITIONS = np.array([[0, 2, 2, 1], [1, 0, 2, 2]])
+_functions(
+    "gather_along",
+    (lambda x: REGISTRY["gather_along"].public(x, POSITIONS, axis=1), (signed(2, 3),)),
+    (lambda x: REGISTRY["gather_along"].public(x, POSITIONS.T, axis=0), (cmplx(3, 2),)),
+    (lambda x: sorting.topk(x, 2)[0], (signed(2, 5),)),
+    (lambda x: sorting.topk(x, 2, axis=0, largest=False)[0], (signed(9, 2),)),
+)
+_functions(
+    "spread_along",
+    (lambda g: REGISTRY["spread_along"].public(g, POSITIONS, axis=1, extent=5), (signed(2, 4),)),
+    (lambda g: REGISTRY["spread_along"].public(g, POSITIONS.T, axis=0, extent=3), (cmplx(4, 2),)),
+)
+_functions(
+    "sort",
+    (sorting.sort, (signed(7),)),
+    (lambda x: sorting.sort(x, axis=0, descending=True), (signed(5, 2),)),
+    (lambda x: sorting.sort(x, stable=False), (signed(2, 3),)),
+    (sorting.sort, (cmplx(4),)),
+)
