@@ -8,11 +8,9 @@ region of its own (`map_local`), which is recorded.  Where the rule says how
 the operation runs `across` pieces, its local code communicates: see `across`.
 """
 
-from functools import lru_cache
-
 import numpy as np
 
-from ..array import array_module, is_array
+from ..array import is_array
 from ..autograd.tape import Node
 from ..autograd.tensor import Tensor, wrap
 from ..config import state
@@ -21,125 +19,15 @@ from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
 from ..redistribute.between import PLACEHOLDER, UnknownSpec
 from ..redistribute.carry_out import redistribute
-from ..redistribute.crossing import (
-    OWN,
-    REPLICATE,
-    SUM,
-    DistributedOp,
-    communicating_node,
-    distributed,
-    make_spec,
-    map_local,
-    zeros,
-)
-from ..redistribute.reshard import conform, reshard_to
+from ..redistribute.crossing import REPLICATE, make_spec
+from ..redistribute.reshard import reshard_to
 from .across import record_across
-from .registry import Params, _fixes, operations, raw_namespace, run_forward, set_distributed_apply
+from .recorded import record_local
+from .registry import run_forward, set_distributed_apply
 from .rules import Call, rule_of
+from .ways import key_of, known_way, remember
 
 _SCALARS = frozenset({bool, int, float, complex})
-
-
-class Record:
-    """What a distributed operation's node keeps: see `Node.params`."""
-
-    __slots__ = ("op", "params", "specs", "counts", "dtype", "module")
-
-    def __init__(self, op, params, specs, counts, dtype, module):
-        self.op = op
-        self.params = params  # of the local call, as its vjp wants them
-        self.specs = specs  # of the operands, None for plain ones
-        self.counts = counts  # for a Partial max or min: how many elements attain it
-        self.dtype = dtype
-        self.module = module
-
-
-class _Operation(DistributedOp):
-    """Backward of a distributed operation: the local vjp, and how its results are read."""
-
-    name = "operation"
-
-    def pull(self, node, g):
-        record = node.params
-        g = zeros(node.spec, record.dtype, record.module) if g is None else conform(g, node.spec)
-        local = _LocalNode(node.edges)
-        grads = record.op.gradients(raw_namespace(g._data), local, g._data, node.saved, record.params)
-        return tuple(
-            None if grad is None else distributed(grad, make_spec(node.spec.mesh, _gradient_layout(record, i, g, node)))
-            for i, grad in enumerate(grads)
-        )
-
-    def pull_graph(self, node, g):
-        record = node.params
-        g = zeros(node.spec, record.dtype, record.module) if g is None else conform(g, node.spec)
-        return tuple(None if edge is None else self._recorded(node, record, g, i) for i, edge in enumerate(node.edges))
-
-    @staticmethod
-    def _recorded(node, record, g, position):
-        """The cotangent of one operand, by the vjp run as a region on the saved tensors."""
-        flags = record.op.saves(tuple(i == position for i in range(len(node.edges))))
-        tensors, places = [g], []
-        saved = [value if flag else None for value, flag in zip(node.saved, flags)]
-        for i, value in enumerate(saved):
-            edge = node if i == len(node.edges) else node.edges[i]
-            spec = node.spec if i == len(node.edges) else record.specs[i]
-            if value is not None and spec is not None:
-                tensors.append(wrap(value, edge, spec))
-                places.append(i)
-
-        def vjp(cotangent, *pieces):
-            local = list(saved)
-            for place, piece in zip(places, pieces):
-                local[place] = piece
-            edges = tuple(edge if i == position else None for i, edge in enumerate(node.edges))
-            grads = record.op.gradients(operations, _LocalNode(edges), cotangent, local, record.params)
-            return grads[position]
-
-        return map_local(vjp, tensors, _gradient_layout(record, position, g, node))
-
-
-OPERATION = _Operation()
-
-
-class _LocalNode:
-    """Stands for the node in `Op.gradients`, which asks for its edges alone."""
-
-    __slots__ = ("edges",)
-
-    def __init__(self, edges):
-        self.edges = edges
-
-
-def _gradient_layout(record, position, g, node):
-    layouts = tuple(spec and spec.layout for spec in record.specs)
-    return gradient_layout(record.op, position, layouts, node.spec.layout, g._spec.layout)
-
-
-@lru_cache(maxsize=8192)
-def gradient_layout(op, position, layouts, output, cotangent):
-    """How the local gradient of one operand is read (design: region_gradients, with uniform shares kept).
-
-    Along an axis: Shard stays; a Replicate operand's gradients add up if any
-    operand or the result varies; the share of a Partial operand is the same on
-    every rank if the cotangent is and the vjp reads nothing else that varies.
-    """
-    flags = op.saves(tuple(i == position for i in range(len(layouts))))
-    read = [layout for i, (layout, flag) in enumerate(zip((*layouts, output), flags)) if flag and layout is not None]
-    placements = []
-    for axis, own in enumerate(layouts[position].placements):
-        if own.kind == "replicate":
-            varies = output.placements[axis].kind != "replicate" or any(
-                layout is not None and layout.placements[axis].kind != "replicate" for layout in layouts
-            )
-            placements.append(SUM if varies else REPLICATE)
-        elif own.kind in ("partial", "own"):
-            uniform = cotangent.placements[axis].kind == "replicate" and all(
-                layout.placements[axis].kind == "replicate" for layout in read
-            )
-            placements.append(REPLICATE if uniform else OWN)
-        else:
-            placements.append(own)
-    return layouts[position].with_placements(tuple(placements))
 
 
 def _common_mesh(op, operands):
@@ -222,6 +110,13 @@ def _make_rule(op, mesh, operands, params):
 
 def apply_distributed(op, operands, params):
     """Run an operation of which an operand is distributed; all are checked, moved as the rule says, and recorded."""
+    key = key_of(op, operands, params) if state.region is None else None
+    way = known_way(key)
+    return _apply_anew(op, operands, params, key) if way is None else way.run(operands)
+
+
+def _apply_anew(op, operands, params, key):
+    """An operation whose operands have Specs that it has not had before, or none that could be remembered."""
     operands = [_plain(op, position, operand) for position, operand in enumerate(operands)]
     mesh = _common_mesh(op, operands)
     if mesh.coordinate is None or any(isinstance(x, Tensor) and x._spec.layout is None for x in operands):
@@ -240,6 +135,8 @@ def apply_distributed(op, operands, params):
     if layout is None:
         layout = Layout(tuple(mesh.shape), (REPLICATE,) * mesh.ndim, result.shape)
     spec = make_spec(mesh, layout)
+    if key is not None and _runs_alike(rule, operands, moved):
+        remember(key, op, moved, local, spec)
     edges = tuple(x._node if isinstance(x, Tensor) else None for x in moved)
     if not (
         op.differentiable and state.grad_enabled and is_inexact(result.dtype) and any(e is not None for e in edges)
@@ -248,35 +145,18 @@ def apply_distributed(op, operands, params):
     if rule.across is not None:
         moved = [_placed(x, layout, mesh) for x, layout in zip(moved, rule.inputs)]
         return wrap(result, record_across(op, moved, arrays, result, params, spec), spec)
-    return wrap(result, _record(op, rule, moved, arrays, edges, result, local, spec), spec)
+    return wrap(result, record_local(op, rule, moved, arrays, edges, result, local, spec), spec)
 
 
-def _record(op, rule, moved, arrays, edges, result, params, spec):
-    flags = op.saves(tuple(edge is not None for edge in edges))
-    saved = [value if flag else None for value, flag in zip(arrays, flags)]
-    saved.append(result if flags[-1] else None)
-    if op.elementwise:
-        kept = _fixes(edges, arrays, result)
-    else:
-        kept = Params(params)
-        kept["shapes"] = tuple(np.shape(value) for value in arrays)
-        kept["dtypes"] = tuple(getattr(value, "dtype", None) for value in arrays)
-    counts = _attaining(arrays[0], result, params) if rule.attaining else None
-    specs = tuple(x._spec if isinstance(x, Tensor) else None for x in moved)
-    record = Record(op, kept, specs, counts, result.dtype, array_module(result))
-    return communicating_node(OPERATION, edges, saved, record, spec)
-
-
-def _attaining(array, result, params):
-    """How many elements attain a maximum or minimum of this rank's piece."""
-    module = array_module(array)
-    axis, whole = params.get("axis"), result
-    if not params.get("keepdims", False):
-        axes = range(array.ndim) if axis is None else (axis if isinstance(axis, tuple) else (axis,))
-        for dim in sorted(a % array.ndim for a in axes):
-            whole = module.expand_dims(whole, dim)
-    attains = (array == whole) | ((array != array) & (whole != whole))
-    return module.sum(attains, axis=axis, keepdims=params.get("keepdims", False))
+def _runs_alike(rule, operands, moved):
+    """Whether every call with such operands is the same local code, without moving or counting anything."""
+    if rule.across is not None or rule.attaining:
+        return False
+    for operand, placed, layout in zip(operands, moved, rule.inputs):
+        # A number with a layout is part of a Partial sum, and then not the same on every rank.
+        if placed is not operand or (layout is not None and not isinstance(operand, Tensor)):
+            return False
+    return True
 
 
 def _plain(op, position, operand):

@@ -140,6 +140,7 @@ class Op(NodeOp):
         self.elementwise = elementwise
         self.linear = linear
         self.rule = rule
+        self.numpy_function = None  # what forward does with NumPy's arrays, where it is no more than that
         self.differentiable = vjps is not None
         self.shared = callable(vjps)
         adapters = [_adapter(vjp) for vjp in ((vjps,) if self.shared else vjps or ())]
@@ -180,7 +181,9 @@ class Op(NodeOp):
                 for position, edge in enumerate(node.edges)
             ]
         if None in node.edges:
-            grads = [None if edge is None else vjp(xp, g, saved, None, 0) for edge, vjp in zip(node.edges, self.vjps)]
+            grads = []
+            for edge, vjp in zip(node.edges, self.vjps):
+                grads.append(None if edge is None else vjp(xp, g, saved, None, 0))
         else:
             grads = self._all(xp, g, saved)
         if params is None:
@@ -192,15 +195,7 @@ class Op(NodeOp):
 
     def pull(self, node, g):
         xp = _numpy if type(g) is _ndarray else raw_namespace(g)
-        if node.params is not None or not self.elementwise:
-            return self.gradients(xp, node, g, node.saved, node.params)
-        # The common case of `gradients`, without its calls.
-        if None not in node.edges:
-            return self._all(xp, g, node.saved)
-        grads, saved = [], node.saved
-        for edge, vjp in zip(node.edges, self.vjps):
-            grads.append(None if edge is None else vjp(xp, g, saved, None, 0))
-        return grads
+        return self.gradients(xp, node, g, node.saved, node.params)
 
     def pull_graph(self, node, g):
         return self.gradients(operations, node, g, saved_tensors(node), node.params)
@@ -334,8 +329,8 @@ def elementwise(name, vjps=None, forward=None, linear=None, doc=None, rule=None)
     """
     function = forward or (lambda module, *arrays: getattr(module, name)(*arrays))
     op = Op(name, function, vjps, elementwise=True, linear=linear, rule=rule)
-    numpy_function = getattr(np, name, None) if forward is None else None
-    return op, numpy_function
+    op.numpy_function = getattr(np, name, None) if forward is None else None
+    return op, op.numpy_function
 
 
 def unary(name, vjps=None, forward=None, linear=None, doc=None):
@@ -374,7 +369,9 @@ def binary(name, vjps=None, forward=None, linear=None, doc=None):
     needs = [[op.saves((x, y)) for y in (False, True)] for x in (False, True)] if differentiable else None
 
     def call(a, b):
-        if type(a) is Tensor and a._spec is None:
+        if type(a) is Tensor:
+            if a._spec is not None:
+                return _apply_distributed(op, (a, b), {})
             x, left = a._data, a._node
         elif type(a) in _SCALARS:
             x, left = a, None
