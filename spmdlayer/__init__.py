@@ -8,11 +8,13 @@
 Importing this initialises no MPI; the first mesh or question about ranks does.
 """
 
+from math import e, inf, nan, pi
+
 from . import fft, linalg, special
 from .autograd.backward import backward, enable_grad, grad, no_grad
 from .autograd.function import Function, once_differentiable
 from .autograd.recompute import recompute
-from .autograd.tensor import Tensor, asarray, tensor
+from .autograd.tensor import Tensor, tensor
 from .boundary.api import (
     all_gather,
     dtensor_from_fn,
@@ -48,14 +50,19 @@ from .mesh import ProcessMesh, init_mesh
 from .nn.layer import Layer
 from .ops import distributed, methods  # noqa: F401: they install themselves
 from .ops.cardinal_sine import sinc
+from .ops.composed import allclose, array_equal, broadcast_arrays, count_nonzero, diff, isclose, unstack
 from .ops.contraction import dot, einsum, tensordot
 from .ops.creation import (
     arange,
+    asarray,
     empty,
+    empty_like,
     eye,
+    from_dlpack,
     full,
     full_like,
     linspace,
+    meshgrid,
     ones,
     ones_like,
     tril,
@@ -64,6 +71,7 @@ from .ops.creation import (
     zeros_like,
 )
 from .ops.cumulative import cumulative_sum
+from .ops.device import to_device
 from .ops.elementwise import (
     abs,
     acos,
@@ -81,20 +89,27 @@ from .ops.elementwise import (
     bitwise_or,
     bitwise_right_shift,
     bitwise_xor,
+    cbrt,
     ceil,
     clip,
     conj,
     copy,
+    copysign,
     cos,
     cosh,
+    deg2rad,
     divide,
     equal,
     exp,
+    exp2,
     expm1,
     floor,
     floor_divide,
+    fmax,
+    fmin,
     greater,
     greater_equal,
+    hypot,
     imag,
     isfinite,
     isinf,
@@ -105,6 +120,7 @@ from .ops.elementwise import (
     log1p,
     log2,
     log10,
+    logaddexp,
     logical_and,
     logical_not,
     logical_or,
@@ -113,10 +129,12 @@ from .ops.elementwise import (
     minimum,
     multiply,
     negative,
+    nextafter,
     not_equal,
     positive,
     pow,
     power,
+    rad2deg,
     real,
     reciprocal,
     remainder,
@@ -135,6 +153,8 @@ from .ops.elementwise import (
     where,
 )
 from .ops.indexing import take, take_along_axis
+from .ops.inspection import can_cast, finfo, iinfo, isdtype, result_type
+from .ops.inspection import namespace_info as __array_namespace_info__
 from .ops.linear import matmul, outer, vecdot
 from .ops.reductions import (
     all,
@@ -174,10 +194,13 @@ from .ops.transforms import hessian, hvp, jacobian, jvp, vjp
 from .placement import Partial, ReduceType, Replicate, Shard
 from .runtime import barrier, get_rank, get_world_size, init_parallel_env
 
+bool = bool_
+newaxis = None
 to_tensor = tensor
 concatenate = concat
 
 __version__ = "0.1.0"
+__array_api_version__ = "2024.12"
 
 
 def __getattr__(name):

@@ -31,3 +31,8 @@ def type_error(message):
 def runtime_error(message):
     """A RuntimeError to raise, with this process's rank in its text."""
     return RuntimeError(_located(message))
+
+
+def buffer_error(message):
+    """A BufferError to raise, with this process's rank in its text."""
+    return BufferError(_located(message))

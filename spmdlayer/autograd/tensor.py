@@ -38,7 +38,6 @@ class Tensor:
     __slots__ = ("_data", "_node", "_spec", "__weakref__")
 
     __array_priority__ = 1000
-    __array_ufunc__ = None  # numpy_array * tensor asks the tensor
 
     def __init__(self, *args, **kwargs):
         raise type_error("Tensor() is not called directly: use spmdlayer.tensor(data) or spmdlayer.asarray(array)")
@@ -189,10 +188,9 @@ class Tensor:
             raise type_error("numpy.asarray of a distributed tensor: call .numpy() on every rank (it is collective)")
         if self._node is not None:
             raise type_error("numpy.asarray of a tensor that requires grad would leave the tape: use .detach().numpy()")
-        value = self.numpy()
-        if dtype is not None and value.dtype != dtype:
-            return value.astype(dtype)
-        return value.copy() if copy else value
+        if copy is False and not isinstance(self._data, np.ndarray):
+            raise value_error("numpy.asarray(copy=False) of a tensor on a device: only a copy is in host memory")
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __bool__(self):
         return bool(self.item()) if self.size == 1 else bool(self.numpy())
@@ -357,7 +355,7 @@ def as_raw(value, argument="data", dtype=None, copy=False):
     elif is_array(value) and not isinstance(value, np.generic):
         raw = value
     else:
-        raw = np.asarray(value)
+        raw = np.asarray(value, None if dtype is None else dtypes.dtype(dtype))  # checks that numbers fit
     if dtype is not None and raw.dtype != dtypes.dtype(dtype):
         raw, copy = raw.astype(dtypes.dtype(dtype)), False
     if not raw.dtype.isnative:

@@ -68,6 +68,7 @@ positive = unary("positive", (_same,), linear="unary")
 copy = unary("copy", (_same,), linear="unary", doc="A copy of a tensor, on the tape like any other result.")
 square = unary("square", (lambda g, a: g * conjugate(a + a),))
 sqrt = unary("sqrt", (lambda g, y: g * 0.5 / conjugate(y),))
+cbrt = unary("cbrt", (lambda g, y: g / (3 * y * y),))
 reciprocal = unary("reciprocal", (lambda g, y: -g * conjugate(y * y),))
 
 
@@ -82,9 +83,18 @@ abs = unary("abs", (lambda g, a, xp: g * xp.sign(a),))
 sign = unary("sign", (_sign,))
 
 
+def _signs_agree(g, a, b, xp):
+    return xp.where(xp.signbit(a) == xp.signbit(b), g, -g)
+
+
+copysign = binary("copysign", (_signs_agree, _zero))
+nextafter = binary("nextafter")
+
+
 # Exponentials and logarithms ---------------------------------------------
 
 exp = unary("exp", (lambda g, y: g * conjugate(y),))
+exp2 = unary("exp2", (lambda g, y: g * conjugate(y * _LN2),))
 expm1 = unary("expm1", (lambda g, y: g * conjugate(y + 1),))
 log = unary("log", (lambda g, a: g / conjugate(a),))
 log1p = unary("log1p", (lambda g, a: g / conjugate(1 + a),))
@@ -100,6 +110,17 @@ def _sigmoid(np, x):
 
 
 sigmoid = unary("sigmoid", (lambda g, y: g * conjugate(y * (1 - y)),), _sigmoid, doc="1 / (1 + exp(-a)), elementwise.")
+
+
+def _softmax_of_two(a, b, xp):
+    """exp(a) / (exp(a) + exp(b)), 1/2 where both are the same infinity."""
+    return xp.sigmoid(xp.where((a == b) & xp.isinf(a), 0, a - b))
+
+
+logaddexp = binary(
+    "logaddexp",
+    (lambda g, a, b, xp: g * _softmax_of_two(a, b, xp), lambda g, a, b, xp: g * _softmax_of_two(b, a, xp)),
+)
 
 
 # Trigonometric and hyperbolic functions ----------------------------------
@@ -119,6 +140,16 @@ atanh = unary("atanh", (lambda g, a: g / conjugate(1 - a * a),))
 atan2 = binary("atan2", (lambda g, a, b: g * b / (a * a + b * b), lambda g, a, b: -g * a / (a * a + b * b)))
 
 
+def _along(g, a, y, xp):
+    """a / y, the cosine to a leg; 0 at the origin, as that of abs."""
+    return g * (a / xp.where(y == 0, 1, y))
+
+
+hypot = binary("hypot", (_along, lambda g, b, y, xp: _along(g, b, y, xp)))
+deg2rad = unary("deg2rad", (lambda g: g * (math.pi / 180),), linear="unary")
+rad2deg = unary("rad2deg", (lambda g: g * (180 / math.pi),), linear="unary")
+
+
 # Selection ---------------------------------------------------------------
 
 
@@ -135,6 +166,9 @@ def _share(g, mine, other, extreme, xp):
 _extreme_vjps = (lambda g, a, b, y, xp: _share(g, a, b, y, xp), lambda g, a, b, y, xp: _share(g, b, a, y, xp))
 maximum = binary("maximum", _extreme_vjps)
 minimum = binary("minimum", _extreme_vjps)
+
+fmax = binary("fmax", _extreme_vjps)
+fmin = binary("fmin", _extreme_vjps)
 
 _where, _ = elementwise("where", (_zero, lambda g, a, xp: xp.where(a, g, 0), lambda g, a, xp: xp.where(a, 0, g)))
 
@@ -213,16 +247,18 @@ def _astype_rule(call):
 _astype, _ = elementwise("astype", (_same,), lambda np, x, dtype: x.astype(dtype, copy=False), rule=_astype_rule)
 
 
-def astype(x, dtype):
-    """x in another dtype (a numpy.dtype, scalar type or name).
+def astype(x, dtype, copy=True, device=None):
+    """x in another dtype (a numpy.dtype, scalar type or name), on another device where one is given.
 
-    The gradient is cast back to x's dtype.  A TypeError if that would drop
-    imaginary parts: take `real(x)` first.
+    `copy` is there for the standard's sake: tensors are values, so that
+    nobody can tell.  The gradient is cast back to x's dtype.  A TypeError if
+    imaginary parts would be dropped: take `real(x)` first.
     """
     x, dtype = asarray(x), as_dtype(dtype)
     if is_complex(x.dtype) and not is_complex(dtype) and dtype.kind != "b":
         raise type_error(f"astype: {x.dtype.name} to {dtype.name} would drop the imaginary parts; take real(x) first")
-    return apply(_astype, (x,), {"dtype": dtype})
+    result = apply(_astype, (x,), {"dtype": dtype})
+    return result if device is None else result.to_device(device)
 
 
 _astype.public = astype

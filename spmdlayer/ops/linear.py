@@ -100,9 +100,18 @@ _matmul.public = matmul
 
 
 def vecdot(a, b, axis=-1):
-    """The sum of conj(a) * b over an axis; the other dimensions broadcast."""
-    a = operand(a)
-    return reductions.sum(ew.multiply(a.conj() if is_complex(a.dtype) else a, b), axis)
+    """The sum of conj(a) * b over an axis, in the dtype of the product; the other dimensions broadcast.
+
+    axis : counted from the end where a and b have different numbers of dimensions
+    """
+    a, b = operand(a), operand(b)
+    if a.ndim == 0 or b.ndim == 0:
+        raise value_error(f"vecdot: shapes {a.shape} and {b.shape} were given; a number multiplies with *")
+    first, second = (reductions.normalise_axis("vecdot", axis, x.ndim) for x in (a, b))
+    if a.shape[first] != b.shape[second] or a.ndim - first != b.ndim - second:
+        raise value_error(f"vecdot: axis {axis} of shapes {a.shape} and {b.shape} is not one of the same extent")
+    products = ew.multiply(a.conj() if is_complex(a.dtype) else a, b)
+    return reductions.sum(products, first - a.ndim, products.dtype)
 
 
 def outer(a, b):

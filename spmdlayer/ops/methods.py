@@ -5,8 +5,9 @@ import numpy as np
 from ..array import is_array
 from ..autograd.tensor import Tensor, install
 from ..errors import type_error, value_error
-from . import contraction, cumulative, indexing, linear, reductions, shape
+from . import contraction, cumulative, indexing, inspection, interchange, linear, protocols, reductions, shape
 from . import elementwise as ew
+from .device import to_device
 
 # Operators ---------------------------------------------------------------
 
@@ -123,6 +124,14 @@ install(
     conjugate=ew.conj,
     dot=contraction.dot,
     take=indexing.take,
+    device=property(inspection.device),
+    to_device=to_device,
+    __array_namespace__=protocols.array_namespace,
+    __array_ufunc__=protocols.array_ufunc,
+    __array_function__=protocols.array_function,
+    __dlpack__=interchange.dlpack,
+    __dlpack_device__=interchange.dlpack_device,
+    __cuda_array_interface__=property(interchange.cuda_array_interface),
 )
 for _module, _names in (
     (ew, ("abs", "astype", "clip", "conj", "copy", "round")),

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from ..array import array_module
 from ..autograd.tensor import Tensor, as_raw, asarray
 from ..errors import type_error, value_error
 from .reductions import normalise_axes, normalise_axis
@@ -60,10 +61,17 @@ def _complete(given, shape):
     return complete
 
 
-def reshape(x, shape):
-    """The elements in C order under another (global) shape; one extent may be -1."""
+def reshape(x, shape, copy=None):
+    """The elements in C order under another (global) shape; one extent may be -1.
+
+    copy : False for a ValueError where the result cannot share x's (local)
+        buffer; sharing or not, a tensor is a value
+    """
     x = asarray(x)
-    return apply(_reshape, (x,), {"shape": _complete(as_shape("reshape", shape), x.shape)})
+    result = apply(_reshape, (x,), {"shape": _complete(as_shape("reshape", shape), x.shape)})
+    if copy is False and x.size and not array_module(x._data).may_share_memory(result._data, x._data):
+        raise value_error(f"reshape: copy=False was given, but {x.shape} to {shape} needs a copy here")
+    return result
 
 
 _reshape.public = reshape

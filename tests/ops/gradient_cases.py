@@ -75,13 +75,15 @@ _functions(
     (lambda x: x**3, (np.array([0.0, 1.0]),)),
     (lambda x: x ** np.array([0.0, 3.0, 2.0]), (np.array([0.0, 0.0, -1.0]),)),
 )
-_register("atan2", _binary((signed(2, 3), signed(3))))
-_register("maximum minimum", _binary((signed(2, 3), signed(3)), (np.array([1.0, 4.0]), np.array([2.0, 3.0]))))
+_register("atan2 hypot copysign logaddexp", _binary((signed(2, 3), signed(3)), (signed(2, 1), real(3))))
+_functions("logaddexp", (lambda x: elementwise.logaddexp(x, x * 1.0), (signed(3),)))
+_register("maximum minimum fmax fmin", _binary((signed(2, 3), signed(3)), (np.array([1.0, 4.0]), np.array([2.0, 3.0]))))
 _functions("maximum", (lambda x: elementwise.clip(x, -1, 1), (signed(5) * 1.3,)))
 _register("negative positive copy square reciprocal abs sign real imag conj", _unary(signed(3), cmplx(2, 2), signed()))
-_register("exp expm1 sin cos sinh cosh tan tanh sigmoid", _unary(small(3), small(2) + 1j * small(2), small()))
+_register("exp exp2 expm1 sin cos sinh cosh tan tanh sigmoid", _unary(small(3), small(2) + 1j * small(2), small()))
 _register("log log2 log10 log1p sqrt", _unary(real(3), cmplx(3), real()))
 _register("asin acos atanh", _unary(small(3), small(2) + 1j * small(2)))
+_register("cbrt deg2rad rad2deg", _unary(signed(3)))
 _register("atan asinh", _unary(signed(3), cmplx(2)))
 _register("acosh", _unary(1.2 + real(3), cmplx(3)))
 _register("floor ceil trunc round", _unary(np.array([0.2, 1.7, -2.3])))
@@ -91,6 +93,7 @@ _functions(
     (lambda x, y: elementwise.where(x > 0, x * y, y), (signed(2, 1), cmplx(3))),
     (lambda c, y: elementwise.where(c, y, 1.0), (signed(3), signed(3))),
 )
+_functions("to_device", (lambda x: REGISTRY["to_device"].public(x, device="cpu", source="cpu"), (signed(3),)))
 _functions(
     "astype",
     (lambda x: elementwise.astype(x, "complex128") * 2j, (signed(3),)),
