@@ -52,6 +52,7 @@ from .ops import distributed, methods  # noqa: F401: they install themselves
 from .ops.cardinal_sine import sinc
 from .ops.composed import allclose, array_equal, broadcast_arrays, count_nonzero, diff, isclose, unstack
 from .ops.contraction import dot, einsum, tensordot
+from .ops.convolution import conv, conv_transpose, convolve, correlate
 from .ops.creation import (
     arange,
     asarray,

@@ -2,6 +2,9 @@
 
 import matrix_cases
 import numpy as np
+import sliding_cases
+import special_cases
+from case_arrays import cmplx, real, signed, small
 
 from spmdlayer.ops import (
     contraction,
@@ -16,26 +19,6 @@ from spmdlayer.ops import (
     sorting,
 )
 from spmdlayer.ops.registry import REGISTRY
-from spmdlayer.special import logarithmic, multigammaln, sici, zeta
-
-_random = np.random.default_rng(0)
-
-
-def real(*extents, low=0.3, high=1.7):
-    """Positive numbers, far from one another's ties."""
-    return _random.uniform(low, high, extents)
-
-
-def signed(*extents):
-    return _random.uniform(0.3, 1.7, extents) * _random.choice([-1.0, 1.0], extents)
-
-
-def small(*extents):
-    return _random.uniform(-0.7, 0.7, extents)
-
-
-def cmplx(*extents):
-    return signed(*extents) + 1j * signed(*extents)
 
 
 def _unary(*inputs):
@@ -266,39 +249,11 @@ _functions(
 _functions("exp", (softmax.logsumexp, (signed(2, 3),)), (lambda x: softmax.logsumexp(x, 1, True), (signed(2, 3),)))
 
 
-# Special functions -------------------------------------------------------
+# Special functions, convolutions ------------------------------------------
 
-_register("erf erfc erfcx erfi dawsn ndtr log_ndtr", _unary(small(3), small(2) + 1j * small(2), small()))
-_register("erfinv", _unary(small(3)))
-_register("ndtri erfcinv", _unary(real(3, low=0.1, high=0.9)))
-_register("gamma loggamma", _unary(real(3)))
-_register("gammaln gammasgn digamma", _unary(real(3), np.array([-0.4, 2.3])))
-_register("beta betaln", _binary((real(2, 3), real(3))))
-for _name in ("loggamma", "gamma"):  # the second derivative at complex numbers is not there
-    _functions(_name, (lambda x, f=REGISTRY[_name].public: elementwise.abs(f(x)), (real(2, low=1.2, high=1.8),)))
-for _name in ("jv", "yv", "iv", "kv", "kve"):
-    _functions(
-        _name, *((lambda x, v=v, f=REGISTRY[_name].public: f(v, x), (x,)) for v, x in ((1, real(3)), (0.5, cmplx(2))))
-    )
-_functions("ive", (lambda x: REGISTRY["ive"].public(np.array([[0], [2]]), x), (signed(3),)))
-_register("j0 j1 i0 i1 i0e i1e sine_integral", _unary(signed(3)))
-_register("y0 y1 k0 k1 k0e k1e cosine_integral", _unary(real(3)))
-_register("exp1 expi", _unary(real(3), cmplx(2)))
-_register("softplus sinc", _unary(signed(3)))
-_functions("sinc", (REGISTRY["sinc"].public, (np.array([0.0, 1e-3, 2.5]),)))
-_functions("sinc_derivative", (lambda x: REGISTRY["sinc_derivative"].public(x, 2), (np.array([0.0, 0.3, -1.9]),)))
-_register("logit entr", _unary(real(3, low=0.1, high=0.9)))
-_register("xlogy xlog1py", _binary((signed(2, 3), real(3)), (cmplx(2), real(2)), (np.array([0.0, 0.5]), real(2))))
-_register("rel_entr", _binary((real(2, 3), real(3))))
-_functions("rel_entr", (logarithmic.kl_div, (real(3), real(3))))
-_functions("softplus", (logarithmic.log_expit, (signed(3),)))
-_functions("polygamma", *((lambda x, n=n: REGISTRY["polygamma"].public(n, x), (real(3),)) for n in (0, 2)))
-_functions("zeta", (lambda q: zeta(2.5, q), (real(3),)))
-_functions("gammaln", (lambda a: multigammaln(a, 3), (1.2 + real(3),)))
-_functions("sine_integral", (lambda x: sici(x)[0] * sici(x)[1], (real(3),)))
-for _name in ("gammainc", "gammaincc"):
-    _functions(_name, (lambda x, f=REGISTRY[_name].public: f(np.array([1.0, 2.5]), x), (real(2),)))
-_functions("betainc", (lambda x: REGISTRY["betainc"].public(2.5, [[1.0], [0.5]], x), (real(3, low=0.1, high=0.9),)))
+for _more in (special_cases.CASES, sliding_cases.CASES):
+    for _name, _cases in _more.items():
+        _functions(_name, *_cases)
 
 
 # Linear algebra and Fourier transforms -----------------------------------
