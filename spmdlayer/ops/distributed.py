@@ -78,11 +78,11 @@ def _rule_for(op, mesh, operands, params):
     try:
         found = _rules.get(key)
     except TypeError:  # a parameter that cannot be hashed: an index array
-        return _make_rule(op, mesh, operands, params)
+        return rule_of(_call(op, mesh, operands, params))
     if found is None:
         if len(_rules) >= _MOST_RULES:
             _rules.clear()
-        found = _rules[key] = _make_rule(op, mesh, operands, params)
+        found = _rules[key] = rule_of(_call(op, mesh, operands, params))
     return found
 
 
@@ -96,8 +96,14 @@ def _params_key(params):
     return tuple(sorted(params.items())) if params else ()
 
 
-def _make_rule(op, mesh, operands, params):
-    call = Call(
+def call_of(op, operands, params):
+    """The Call that an operation's rule is asked about; an operand at least is distributed."""
+    operands = [_plain(op, position, operand) for position, operand in enumerate(operands)]
+    return _call(op, _common_mesh(op, operands), operands, params)
+
+
+def _call(op, mesh, operands, params):
+    return Call(
         op,
         tuple(mesh.shape),
         tuple(operand._spec.layout if isinstance(operand, Tensor) else None for operand in operands),
@@ -105,7 +111,6 @@ def _make_rule(op, mesh, operands, params):
         tuple(getattr(operand, "dtype", None) for operand in operands),
         params,
     )
-    return rule_of(call)
 
 
 def apply_distributed(op, operands, params):

@@ -19,8 +19,8 @@ from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
 from .rules import (
     extreme_rule,
-    position_rule,
     reduction_rule,
+    whole_lines_rule,
 )
 
 _FLOAT32 = np.dtype(np.float32)
@@ -265,8 +265,8 @@ def _along(name):
 
 _any = define("any", _along("any"), rule=reduction_rule("any", ("any",)))
 _all = define("all", _along("all"), rule=reduction_rule("all", ("all",)))
-_argmax = define("argmax", _along("argmax"), rule=position_rule)
-_argmin = define("argmin", _along("argmin"), rule=position_rule)
+_argmax = define("argmax", _along("argmax"), rule=whole_lines_rule)
+_argmin = define("argmin", _along("argmin"), rule=whole_lines_rule)
 
 
 def any(x, axis=None, keepdims=False):

@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from ..dtypes import is_inexact
+from ..dtypes import is_complex, is_inexact
 from ..layout import Layout
 from ..placement import Partial, Replicate, Shard
 
@@ -310,16 +310,20 @@ def reduction_rule(kind, keeps=()):
 def extreme_rule(kind):
     """The rule of max and min; a Partial of the same kind stays so where there are no gradients (see `moving`)."""
     exact, inexact = reduction_rule(kind, (kind,)), reduction_rule(kind)
-    return lambda call: inexact(call) if is_inexact(call.dtypes[0]) else exact(call)
+
+    def rule(call):
+        if is_complex(call.dtypes[0]):  # NumPy orders them, but no reduction over ranks does
+            return whole_lines_rule(call)
+        return inexact(call) if is_inexact(call.dtypes[0]) else exact(call)
+
+    return rule
 
 
-def position_rule(call):
-    """The rule of argmax and argmin: the axis must be whole."""
-    shape, axis = call.shapes[0], call.params["axis"]
-    axes = tuple(range(len(shape))) if axis is None else (axis,)
-    keepdims = call.params["keepdims"]
-    dims = without_axes(len(shape), axes, keepdims)
-    source, target = follow(call, dims, _reduced(shape, axes, keepdims))
+def whole_lines_rule(call):
+    """The rule of reductions that need whole lines along their axes (argmax)."""
+    shape, axis, keepdims = call.shapes[0], call.params["axis"], call.params["keepdims"]
+    axes = tuple(range(len(shape))) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    source, target = follow(call, without_axes(len(shape), axes, keepdims), _reduced(shape, axes, keepdims))
     return Rule((source,), target)
 
 

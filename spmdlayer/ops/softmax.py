@@ -14,30 +14,32 @@ from .shape import squeeze
 _FLOAT32 = np.dtype(np.float32)
 
 
+def _working_dtype(dtype):
+    """What is computed in: half precision in float32, integers in float64."""
+    return _FLOAT32 if is_half(dtype) else _result_dtype(dtype)
+
+
+def _result_dtype(dtype):
+    return dtype if is_inexact(dtype) else np.dtype(np.float64)
+
+
 def _shifted(np, x, axis):
     """x less its largest element along the axis (what is -inf everywhere stays so)."""
-    if is_half(x.dtype):
-        x = x.astype(_FLOAT32)
-    elif not is_inexact(x.dtype):
-        x = x.astype(np.float64)
+    x = x.astype(_working_dtype(x.dtype), copy=False)
     largest = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     return x - np.where(np.isinf(largest), 0, largest)
-
-
-def _result_dtype(x):
-    return x.dtype if is_inexact(x.dtype) else np.dtype(np.float64)
 
 
 def _softmax_forward(np, x, axis=-1):
     powers = np.exp(_shifted(np, x, axis))
     powers /= np.sum(powers, axis=axis, keepdims=True)
-    return powers.astype(_result_dtype(x), copy=False)
+    return powers.astype(_result_dtype(x.dtype), copy=False)
 
 
 def _log_softmax_forward(np, x, axis=-1):
     shifted = _shifted(np, x, axis)
     shifted = shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
-    return shifted.astype(_result_dtype(x), copy=False)
+    return shifted.astype(_result_dtype(x.dtype), copy=False)
 
 
 _softmax = define(
@@ -62,7 +64,8 @@ def _checked(name, x, axis):
 
 
 def _sharded(x, axis):
-    return x.is_dist() and any(placement.is_shard(axis) for placement in x.placements)
+    """Whether ranks must exchange maxima and sums; of an empty line there are none."""
+    return x.is_dist() and x.shape[axis] > 0 and any(placement.is_shard(axis) for placement in x.placements)
 
 
 def softmax(x, axis=-1):
@@ -81,7 +84,8 @@ def log_softmax(x, axis=-1):
     """
     x, axis = _checked("log_softmax", x, axis)
     if _sharded(x, axis):
-        return ew.subtract(x, logsumexp(x, axis, keepdims=True))
+        wide = ew.astype(x, _working_dtype(x.dtype))
+        return ew.astype(ew.subtract(wide, _logsumexp(wide, (axis,))), _result_dtype(x.dtype))
     return apply(_log_softmax, (x,), {"axis": axis})
 
 
@@ -96,7 +100,12 @@ def logsumexp(x, axis=None, keepdims=False):
     axes = reductions.normalise_axes("logsumexp", axis, x.ndim)
     if reductions.count_along(x.shape, axes) == 0:
         raise value_error(f"logsumexp: no elements to add, the tensor has shape {x.shape} and axis is {axis}")
+    total = ew.astype(_logsumexp(ew.astype(x, _working_dtype(x.dtype)), axes), _result_dtype(x.dtype))
+    return total if keepdims else squeeze(total, axes)
+
+
+def _logsumexp(x, axes):
+    """log(sum(exp(x))) with extent 1 along the axes."""
     largest = reductions.max(x, axes, keepdims=True).detach()
     shift = ew.where(ew.isinf(largest), 0, largest)
-    total = ew.add(ew.log(reductions.sum(ew.exp(ew.subtract(x, shift)), axes, keepdims=True)), shift)
-    return total if keepdims else squeeze(total, axes)
+    return ew.add(ew.log(reductions.sum(ew.exp(ew.subtract(x, shift)), axes, keepdims=True)), shift)

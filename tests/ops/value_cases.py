@@ -1,0 +1,79 @@
+"""For every operation without a gradient: functions that use it, and arrays to try them on; as in `gradient_cases`."""
+
+import numpy as np
+
+from spmdlayer.ops import index_form
+from spmdlayer.ops.registry import REGISTRY
+
+_random = np.random.default_rng(1)
+
+
+def integers(*extents):
+    return _random.integers(-4, 5, extents)
+
+
+def floats(*extents):
+    """Quarters, some of them equal, and values that are no numbers."""
+    return _random.choice([-1.5, -0.25, 0.0, 0.5, 0.5, 2.0, np.inf, -np.inf, np.nan], extents)
+
+
+def bools(*extents):
+    return _random.random(extents) < 0.5
+
+
+VALUES = {}
+
+
+def _register(names, *cases):
+    for name in names.split():
+        VALUES.setdefault(name, []).extend(cases or [])
+
+
+def _pairs(names, *pairs):
+    for name in names.split():
+        _register(name, *((REGISTRY[name].public, pair) for pair in pairs))
+
+
+def _singles(names, *arrays):
+    _pairs(names, *((array,) for array in arrays))
+
+
+# Elementwise -------------------------------------------------------------
+
+_pairs("equal not_equal", (floats(3, 4), floats(4)), (integers(2, 1), integers(5)), (bools(3), bools(2, 1)))
+_pairs("less less_equal greater greater_equal", (floats(3, 4), floats(4)), (integers(2, 1), integers(5)))
+_pairs("logical_and logical_or logical_xor", (bools(3, 4), bools(4)), (integers(5), bools(2, 1)))
+_singles("logical_not", bools(3, 4), integers(5))
+_singles("isnan isfinite isinf", floats(3, 4), floats(5) + 1j * floats(5), integers(3))
+_singles("signbit", floats(3, 4))
+_pairs("bitwise_and bitwise_or bitwise_xor", (integers(3, 4), integers(4)), (bools(2, 1), bools(3)))
+_singles("bitwise_invert", integers(3, 4), bools(5))
+_pairs("bitwise_left_shift bitwise_right_shift", (integers(3, 4), abs(integers(4))))
+
+
+# Reductions and positions ------------------------------------------------
+
+for _name in ("any", "all"):
+    _function = REGISTRY[_name].public
+    for _options in ({}, {"axis": 0}, {"axis": (0, -1), "keepdims": True}, {"axis": ()}):
+        _register(_name, *((lambda x, f=_function, o=_options: f(x, **o), (x,)) for x in (bools(2, 3, 4), floats(4, 2))))
+for _name in ("argmax", "argmin"):
+    _function = REGISTRY[_name].public
+    for _options in ({}, {"axis": 0}, {"axis": -1, "keepdims": True}):
+        _register(_name, *((lambda x, f=_function, o=_options: f(x, **o), (x,)) for x in (integers(3, 4), floats(4, 5))))
+
+
+# What vjps use, and others ------------------------------------------------
+
+_register("eye_like", (lambda x: REGISTRY["eye_like"].public(x, size=3), (integers(2, 2),)))
+_rows = np.array([2, 0, 2, 2])
+_form, _arrays = index_form.index_form((_rows,), (3, 2))
+_register(
+    "last_writes",
+    (lambda rows: REGISTRY["last_writes"].public(rows, index=_form, shape=(3, 2)), (_rows,)),
+)
+_register("full_like", (lambda x: REGISTRY["full_like"].public(x, 7), (integers(3, 4),)))
+_register("full_like", (lambda x: REGISTRY["full_like"].public(x, 0.5, dtype="complex128"), (floats(5),)))
+_singles("zeros_like ones_like", integers(3, 4), floats(5), bools(2))
+_register("zeros_like", (lambda x: REGISTRY["zeros_like"].public(x, dtype="int8"), (floats(3, 4),)))
+
