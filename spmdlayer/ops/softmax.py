@@ -23,6 +23,10 @@ def _result_dtype(dtype):
     return dtype if is_inexact(dtype) else np.dtype(np.float64)
 
 
+def _cast(x, dtype):
+    return x if x.dtype == dtype else ew.astype(x, dtype)
+
+
 def _shifted(np, x, axis):
     """x less its largest element along the axis (what is -inf everywhere stays so)."""
     x = x.astype(_working_dtype(x.dtype), copy=False)
@@ -84,8 +88,8 @@ def log_softmax(x, axis=-1):
     """
     x, axis = _checked("log_softmax", x, axis)
     if _sharded(x, axis):
-        wide = ew.astype(x, _working_dtype(x.dtype))
-        return ew.astype(ew.subtract(wide, _logsumexp(wide, (axis,))), _result_dtype(x.dtype))
+        wide = _cast(x, _working_dtype(x.dtype))
+        return _cast(ew.subtract(wide, _logsumexp(wide, (axis,))), _result_dtype(x.dtype))
     return apply(_log_softmax, (x,), {"axis": axis})
 
 
@@ -100,7 +104,7 @@ def logsumexp(x, axis=None, keepdims=False):
     axes = reductions.normalise_axes("logsumexp", axis, x.ndim)
     if reductions.count_along(x.shape, axes) == 0:
         raise value_error(f"logsumexp: no elements to add, the tensor has shape {x.shape} and axis is {axis}")
-    total = ew.astype(_logsumexp(ew.astype(x, _working_dtype(x.dtype)), axes), _result_dtype(x.dtype))
+    total = _cast(_logsumexp(_cast(x, _working_dtype(x.dtype)), axes), _result_dtype(x.dtype))
     return total if keepdims else squeeze(total, axes)
 
 

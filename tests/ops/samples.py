@@ -1,4 +1,4 @@
-"""Examples for every operation of the registry: what `gradient_cases` and `value_cases` have, in random shapes and dtypes.
+"""Examples for every operation: those of `gradient_cases` and `value_cases`, in random shapes and dtypes.
 
 An example is a function of tensors and the whole arrays to call it on.  Its
 extents are changed together, so that what fitted still fits; where a function

@@ -15,6 +15,7 @@ from walking import check
 
 from spmdlayer.ops.registry import REGISTRY
 
+MORE = 20  # examples until the operation itself has run, where what is sharded goes another way (softmax)
 BEGIN, END = map(int, os.environ.get("WALK", "0:3").split(":"))
 
 
@@ -27,10 +28,11 @@ def test_every_operation_has_samples():
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", list(REGISTRY))
 def test_operation(name):
-    seen = set()
-    for number in range(BEGIN, END):
+    seen, number = set(), BEGIN
+    while number < END or (name not in seen and number < END + MORE):
         seed = [number, *name.encode()]
         function, arrays = example(np.random.default_rng(seed), name)
         print(f"WALK={number}:{number + 1} pytest -k 'test_operation and {name}'")
         seen |= check(seed, function, arrays, REGISTRY[name].differentiable, second=number % 2 == 0, plain=0.15)
-    assert name in seen, f"no example of {name} ran it on distributed tensors"
+        number += 1
+    assert name in seen or END - BEGIN < 3, f"no example of {name} ran it on distributed tensors"

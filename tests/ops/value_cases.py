@@ -56,11 +56,15 @@ _pairs("bitwise_left_shift bitwise_right_shift", (integers(3, 4), abs(integers(4
 for _name in ("any", "all"):
     _function = REGISTRY[_name].public
     for _options in ({}, {"axis": 0}, {"axis": (0, -1), "keepdims": True}, {"axis": ()}):
-        _register(_name, *((lambda x, f=_function, o=_options: f(x, **o), (x,)) for x in (bools(2, 3, 4), floats(4, 2))))
+        _register(
+            _name, *((lambda x, f=_function, o=_options: f(x, **o), (x,)) for x in (bools(2, 3, 4), floats(4, 2)))
+        )
 for _name in ("argmax", "argmin"):
     _function = REGISTRY[_name].public
     for _options in ({}, {"axis": 0}, {"axis": -1, "keepdims": True}):
-        _register(_name, *((lambda x, f=_function, o=_options: f(x, **o), (x,)) for x in (integers(3, 4), floats(4, 5))))
+        _register(
+            _name, *((lambda x, f=_function, o=_options: f(x, **o), (x,)) for x in (integers(3, 4), floats(4, 5)))
+        )
 
 
 # What vjps use, and others ------------------------------------------------
@@ -76,4 +80,3 @@ _register("full_like", (lambda x: REGISTRY["full_like"].public(x, 7), (integers(
 _register("full_like", (lambda x: REGISTRY["full_like"].public(x, 0.5, dtype="complex128"), (floats(5),)))
 _singles("zeros_like ones_like", integers(3, 4), floats(5), bools(2))
 _register("zeros_like", (lambda x: REGISTRY["zeros_like"].public(x, dtype="int8"), (floats(3, 4),)))
-

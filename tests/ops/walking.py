@@ -15,7 +15,6 @@ from spmdlayer.ops import distributed, registry
 from spmdlayer.ops.cost import operation_bytes
 from spmdlayer.ops.rules import rule_of
 
-
 SINGLE = ("float32", "complex64")
 
 
@@ -41,7 +40,7 @@ class Watch:
             self.problems.append(f"{call}: the result has {spec.layout}, the rule says {rule.output}")
         if result._data.shape != spec.layout.local_shape(coord):
             self.problems.append(f"{call}: a piece of shape {result._data.shape} for {spec.layout} at {coord}")
-        if getattr(rule, "across", None) is None or rule.sends is not None:
+        if rule.across is None or rule.sends is not None:
             expected = operation_bytes(call, coord)
             if traced.bytes() != expected:
                 self.problems.append(f"{call}: {traced.bytes()} bytes sent, {expected} expected\n{traced}")
@@ -131,7 +130,11 @@ def check(seed, function, arrays, gradient=True, second=True, plain=0.0):
     weight = weights(random, value.shape, value.dtype)
     leaves, locals_ = [leaf for leaf, _ in pairs if leaf is not None], [x for x in whole if x.requires_grad]
     directions = [weights(random, x.shape, x.dtype) for x in locals_]
-    expected = outcomes(function, whole, locals_, weight, directions, second)
+    try:
+        expected = outcomes(function, whole, locals_, weight, directions, second)
+    except TypeError:  # some have a first derivative only: those of complex numbers in SciPy
+        second = False
+        expected = outcomes(function, whole, locals_, weight, directions, second)
     with watched() as watch:
         found = outcomes(function, inputs, leaves, weight, directions, second)
     compare(found, expected)
