@@ -42,7 +42,7 @@ def _over_forward(np, k, d, scale, what):
         distance = float(np.abs(np.broadcast_to(d, shape)[(*index, row, column)]))
         _fail(
             f"{what.format(row=row, column=column)}, which is {distance:.3g}{_of_matrix(index)}. "
-            "There is no gradient there; use a function of what such vectors span, or move the matrix a little"
+            "The vectors have no gradient there; use the values alone, or move the matrix a little"
         )
     return np.where(zero, 0, k / np.where(zero, 1, d)).astype(np.result_type(k, d), copy=False)
 

@@ -70,8 +70,9 @@ class StackError(LinAlgError):
 
 def described(name, reason, index, shape):
     """The message for a matrix that an operation cannot be done with."""
-    where = f"the matrix at index {index}" if index else "the matrix"
-    return f"{name}: {where} of shape {tuple(shape)} {reason}"
+    if not index:
+        return f"{name}: the matrix, of shape {tuple(shape)}, {reason}"
+    return f"{name}: the matrix at index {index} of the stack, of shape {tuple(shape)}, {reason}"
 
 
 def guarded(name, reason, function, a, *others, alone=None):
@@ -98,14 +99,21 @@ def apply_on_stacks(op, operands, params=None):
     result, problem = None, b""
     try:
         result = apply(op, operands, params)
-    except StackError as error:
-        layout = _rule_for(op, mesh, operands, params or {}).inputs[0]
-        index = tuple(_global(layout, mesh.coordinate, dim, place) for dim, place in enumerate(error.index))
-        problem = described(op.name, error.reason, index, operands[0].shape).encode()
+    except LinAlgError as error:
+        problem = _in_whole(error, op, mesh, operands, params or {}).encode()
     for rank, text in enumerate(channel(mesh, None).record(problem)):
         if text:
             raise LinAlgError(str(value_error(f"{text.decode()} (on mesh rank {rank})")))
     return result
+
+
+def _in_whole(error, op, mesh, operands, params):
+    """What has failed on this rank, with the index in the whole stack."""
+    if not isinstance(error, StackError):
+        return f"{op.name}: {error}"
+    layout = _rule_for(op, mesh, operands, params).inputs[0]
+    index = tuple(_global(layout, mesh.coordinate, dim, place) for dim, place in enumerate(error.index))
+    return described(op.name, error.reason, index, operands[0].shape)
 
 
 def _varies(x):
