@@ -69,7 +69,15 @@ def _vector_norm(x, axes, keepdims, ord):
         return reductions.sum(ew.astype(ew.not_equal(x, 0), size.dtype), axis=axes, keepdims=keepdims)
     if ord == 1:
         return reductions.sum(size, axis=axes, keepdims=keepdims)
-    return _root(reductions.sum(ew.power(size, ord), axis=axes, keepdims=keepdims), ord)
+    return _root(reductions.sum(_powers(size, ord), axis=axes, keepdims=keepdims), ord)
+
+
+def _powers(size, ord):
+    """size ** ord, with gradient 0 where the size is 0."""
+    if ord > 1:
+        return ew.power(size, ord)
+    zero = ew.equal(size, 0)
+    return ew.where(zero, 0.0 if ord > 0 else np.inf, ew.power(ew.where(zero, 1, size), ord))
 
 
 _SUMS = {1: (-2, reductions.max), -1: (-2, reductions.min), np.inf: (-1, reductions.max), -np.inf: (-1, reductions.min)}

@@ -259,4 +259,5 @@ def eig(x):
 
 def eigvals(x):
     """The eigenvalues of square matrices, complex, (..., n); as `eig`."""
-    return eig(x)[0]
+    x, _ = _square("eigvals", x)
+    return _eig(x)[0]
