@@ -75,7 +75,7 @@ _eigh = define_packed(
 _eigvalsh = define(
     "eigvalsh",
     lambda np, a: guarded("eigvalsh", _NOT_FOUND.format("eigenvalues"), np.linalg.eigvalsh, hermitian_part(a, np)),
-    rule=stack_rule("MM->m"),
+    rule=stack_rule("MM->M"),
 )
 
 
