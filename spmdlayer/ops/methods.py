@@ -135,7 +135,7 @@ install(
 )
 for _module, _names in (
     (ew, ("abs", "astype", "clip", "conj", "copy", "round")),
-    (reductions, ("sum", "mean", "max", "min", "prod", "any", "all", "var", "std", "argmax", "argmin")),
+    (reductions, ("sum", "mean", "max", "min", "prod", "any", "all", "var", "std")),
     (shape, ("ravel", "flatten", "repeat", "squeeze", "swapaxes")),
 ):
     install(**{_name: getattr(_module, _name) for _name in _names})

@@ -1,7 +1,7 @@
 """Which rank holds which positions of a sharded dimension, and how elements are asked of it."""
 
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from math import prod
 
 import numpy as np
@@ -31,6 +31,13 @@ def sharded(layout, dim):
 def group(mesh, axes):
     """The Channel of the ranks along some axes, in the order in which they hold pieces."""
     return channel(mesh, axes[0] if len(axes) == 1 else tuple(axes))
+
+
+def members_along(mesh_shape, coord, axes):
+    """The coordinates of the ranks that differ from one in its coordinates on some axes, in mesh order."""
+    for indices in product(*(range(mesh_shape[axis]) for axis in axes)):
+        at = dict(zip(axes, indices))
+        yield tuple(at.get(axis, own) for axis, own in enumerate(coord))
 
 
 def group_rows(line, row):
@@ -105,3 +112,22 @@ class Request:
         result = np.empty_like(answers)
         result[self.order] = answers
         return result
+
+
+def global_positions(layout, coord, dim, places):
+    """Where places in a piece along a dimension lie in the whole dimension."""
+    intervals = layout.intervals(coord, dim)
+    if len(intervals) == 1:
+        return places + intervals[0][0]
+    return np.concatenate([np.arange(start, stop) for start, stop in intervals])[places]
+
+
+def global_flat(layout, coord, places):
+    """Flat (row-major) places in a piece as flat places in the whole array; increasing where the places are."""
+    shape = layout.local_shape(coord)
+    if not layout.ndim or shape == layout.shape:
+        return places
+    index = np.unravel_index(places, shape)
+    return np.ravel_multi_index(
+        [global_positions(layout, coord, dim, part) for dim, part in enumerate(index)], layout.shape
+    )

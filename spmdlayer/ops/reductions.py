@@ -1,4 +1,4 @@
-"""Reductions: sum, mean, max, min, prod, any, all, var, std, argmax, argmin.
+"""Reductions: sum, mean, max, min, prod, any, all, var, std.
 
 The public functions bring `axis` to a sorted tuple of axes of the *global*
 shape; counts come from the global shape too, so that means over uneven
@@ -20,7 +20,6 @@ from .registry import conj as conjugate
 from .rules import (
     extreme_rule,
     reduction_rule,
-    whole_lines_rule,
 )
 
 _FLOAT32 = np.dtype(np.float32)
@@ -255,7 +254,7 @@ def prod(x, axis=None, dtype=None, keepdims=False):
 _prod.public = prod
 
 
-# Logic and positions: no gradients ---------------------------------------
+# Logic: no gradients -----------------------------------------------------
 
 
 def _along(name):
@@ -265,8 +264,6 @@ def _along(name):
 
 _any = define("any", _along("any"), rule=reduction_rule("any", ("any",)))
 _all = define("all", _along("all"), rule=reduction_rule("all", ("all",)))
-_argmax = define("argmax", _along("argmax"), rule=whole_lines_rule)
-_argmin = define("argmin", _along("argmin"), rule=whole_lines_rule)
 
 
 def any(x, axis=None, keepdims=False):
@@ -281,23 +278,4 @@ def all(x, axis=None, keepdims=False):
     return apply(_all, (x,), _reduction_params("all", x, axis, keepdims))
 
 
-def _position(op, x, axis, keepdims):
-    x = asarray(x)
-    if axis is not None:
-        axis = normalise_axis(op.name, axis, x.ndim)
-    if (x.size if axis is None else x.shape[axis]) == 0:
-        raise value_error(f"{op.name}: no elements to compare, the tensor has shape {x.shape} and axis is {axis}")
-    return apply(op, (x,), {"axis": axis, "keepdims": bool(keepdims)})
-
-
-def argmax(x, axis=None, keepdims=False):
-    """The position of the first largest element along an axis (None: in the flattened tensor); int64."""
-    return _position(_argmax, x, axis, keepdims)
-
-
-def argmin(x, axis=None, keepdims=False):
-    """The position of the first smallest element along an axis (None: in the flattened tensor); int64."""
-    return _position(_argmin, x, axis, keepdims)
-
-
-_any.public, _all.public, _argmax.public, _argmin.public = any, all, argmax, argmin
+_any.public, _all.public = any, all

@@ -5,7 +5,7 @@ from gradient_cases import CASES
 
 from spmdlayer.autograd.backward import grad
 from spmdlayer.autograd.tensor import tensor
-from spmdlayer.ops import contraction, elementwise, linear, reductions
+from spmdlayer.ops import contraction, elementwise, linear, positions, reductions
 from spmdlayer.ops.registry import REGISTRY
 
 FLAT = [pytest.param(name, *case, id=f"{name}-{k}") for name, cases in CASES.items() for k, case in enumerate(cases)]
@@ -114,5 +114,5 @@ def test_half_precision_gradients_are_summed_in_float32():
 
 def test_integers_and_bools_are_not_recorded():
     x = tensor([1.5, 2.5], requires_grad=True)
-    for y in (x > 2, elementwise.astype(x, "int64"), reductions.argmax(x), elementwise.isnan(x), reductions.any(x)):
+    for y in (x > 2, elementwise.astype(x, "int64"), positions.argmax(x), elementwise.isnan(x), reductions.any(x)):
         assert not y.requires_grad

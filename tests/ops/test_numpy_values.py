@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from spmdlayer.autograd.tensor import Tensor, tensor
-from spmdlayer.ops import contraction, creation, cumulative, elementwise, linear, reductions, shape, softmax
+from spmdlayer.ops import contraction, creation, cumulative, elementwise, linear, positions, reductions, shape, softmax
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = ["bool", "int8", "uint8", "int64", "float16", "float32", "float64", "complex64", "complex128", BFLOAT16]
@@ -126,8 +126,8 @@ def test_reductions(data):
 def test_arg_reductions_and_cumulative_sum():
     array = np.array([[3, 1, 4], [1, 5, 9]])
     for axis in (None, 0, -1):
-        same(reductions.argmax(tensor(array), axis, keepdims=True), np.argmax(array, axis, keepdims=True))
-        same(reductions.argmin(tensor(array), axis), np.argmin(array, axis))
+        same(positions.argmax(tensor(array), axis, keepdims=True), np.argmax(array, axis, keepdims=True))
+        same(positions.argmin(tensor(array), axis), np.argmin(array, axis))
     same(cumulative.cumulative_sum(tensor(array), 1), np.cumsum(array, 1))
     same(tensor(array[0]).cumsum(), np.cumsum(array[0]))
     same(cumulative.cumulative_sum(tensor(array), 0, dtype="float32"), np.cumsum(array, 0, dtype="float32"))
