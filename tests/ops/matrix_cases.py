@@ -13,6 +13,7 @@ from spmdlayer.ops.shape import matrix_transpose
 
 _random = np.random.default_rng(7)
 CASES = {}
+VALUES = {}  # of operations without a gradient
 
 
 def signed(*extents):
@@ -36,8 +37,8 @@ def _functions(names, *cases):
         CASES.setdefault(name, []).extend(cases)
 
 
-def _params(name, **params):
-    return lambda *operands: REGISTRY[name].public(*operands, **params)
+def _params(operation, **params):
+    return lambda *operands: REGISTRY[operation].public(*operands, **params)
 
 
 def _adjoint(x):
@@ -83,10 +84,16 @@ _functions(
     *((lambda x, k=k: linalg.diagonal(x, offset=k), (signed(2, 3, 4),)) for k in (0, 2, -1)),
     (lambda x: linalg.trace(x, offset=1), (cmplx(3, 3),)),
 )
+
+
+def _place_below(x):
+    return REGISTRY["place_diagonal"].public(x, offset=-1, rows=x.shape[-1] + 1, columns=x.shape[-1])
+
+
 _functions(
     "place_diagonal",
     (_params("place_diagonal"), (signed(2, 3),)),
-    (_params("place_diagonal", offset=-1, rows=4, columns=3), (cmplx(3),)),
+    (_place_below, (cmplx(3),)),
 )
 _functions("lower_triangle", (_params("lower_triangle", k=-1), (signed(2, 3, 3),)))
 
@@ -143,7 +150,7 @@ _functions(
     (_of_svd, (regular(2, 3, make=cmplx),)),
     (_of_svd, (regular(2, 2, make=cmplx),)),
     (linalg.svdvals, (regular(3, 2),)),
-    (lambda x: elementwise.abs(linalg.svd(x)[0][..., :2]), (regular(3, 2, make=cmplx),)),
+    (lambda x: elementwise.abs(linalg.svd(x, full_matrices=False).U), (regular(3, 2, make=cmplx),)),
     (lambda x: linalg.matrix_norm(x, ord="nuc"), (regular(2, 2, 3),)),
     (lambda x: linalg.matrix_norm(x, ord=2, keepdims=True), (regular(2, 2),)),
     (linalg.cond, (regular(2, 2),)),
@@ -219,7 +226,22 @@ _functions(
     (lambda x: fft.hfft(x, axis=0, norm="forward"), (cmplx(3, 2),)),
     (fft.irfft, (signed(3),)),
 )
-_functions("half_spectrum", (_params("half_spectrum", axes=(0,), n=5, factor=0.5), (cmplx(3, 2),)))
+
+
+def _halves(x, odd):
+    n = 2 * x.shape[0] - 2 + odd
+    return REGISTRY["half_spectrum"].public(x, axes=(0,), n=n, factor=0.5)
+
+
+_functions("half_spectrum", *((lambda x, odd=odd: _halves(x, odd), (cmplx(3, 2),)) for odd in (0, 1)))
 _functions("cut_or_pad", (_params("cut_or_pad", axes=(1, 0), sizes=(2, 3)), (signed(2, 3),)))
 _functions("roll", (fft.fftshift, (signed(3, 2),)), (lambda x: fft.ifftshift(x, axes=0), (cmplx(3, 2),)))
 _functions("sum", (lambda x: reductions.sum(linalg.vecdot(x, x)), (cmplx(2, 3),)))
+
+
+# Without gradients -------------------------------------------------------
+
+VALUES["eigvalsh"] = [(linalg.eigvalsh, (regular(3, 2, 2),)), (linalg.eigvalsh, (regular(3, 3, make=cmplx),))]
+VALUES["svdvals"] = [(linalg.svdvals, (regular(3, 2, 4),)), (linalg.matrix_rank, (regular(3, 2, make=cmplx),))]
+VALUES["check_phases"] = [(_params("check_phases", name="a test"), (np.zeros((2, 3)), cmplx(2, 3, 3)))]
+VALUES["check_unused"] = [(_params("check_unused", name="a test"), (np.zeros((2, 3)),))]

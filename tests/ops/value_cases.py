@@ -1,5 +1,6 @@
 """For every operation without a gradient: functions that use it, and arrays to try them on; as in `gradient_cases`."""
 
+import matrix_cases
 import numpy as np
 
 from spmdlayer.ops import index_form
@@ -80,3 +81,9 @@ _register("full_like", (lambda x: REGISTRY["full_like"].public(x, 7), (integers(
 _register("full_like", (lambda x: REGISTRY["full_like"].public(x, 0.5, dtype="complex128"), (floats(5),)))
 _singles("zeros_like ones_like", integers(3, 4), floats(5), bools(2))
 _register("zeros_like", (lambda x: REGISTRY["zeros_like"].public(x, dtype="int8"), (floats(3, 4),)))
+
+
+# Linear algebra ----------------------------------------------------------
+
+for _name, _cases in matrix_cases.VALUES.items():
+    _register(_name, *_cases)
