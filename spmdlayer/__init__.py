@@ -157,6 +157,8 @@ from .ops.indexing import take, take_along_axis
 from .ops.inspection import can_cast, finfo, iinfo, isdtype, result_type
 from .ops.inspection import namespace_info as __array_namespace_info__
 from .ops.linear import matmul, outer, vecdot
+from .ops.padding import pad
+from .ops.pooling import avg_pool, max_pool
 from .ops.positions import argmax, argmin
 from .ops.reductions import (
     all,

@@ -1,8 +1,9 @@
 """Gradient cases of convolutions, pooling, padding and segments, for `gradient_cases`."""
 
+import numpy as np
 from case_arrays import cmplx, signed
 
-from spmdlayer.ops import convolution
+from spmdlayer.ops import convolution, padding, pooling
 from spmdlayer.ops.registry import REGISTRY
 
 CASES = {}
@@ -49,3 +50,31 @@ _functions(
     "windows", (lambda x: REGISTRY["windows"].public(x, window=(2,), stride=(1,), dilation=(2,)), (signed(2, 5),))
 )
 _functions("fold", (lambda x: REGISTRY["fold"].public(x, extents=(5,), stride=(2,), dilation=(1,)), (cmplx(2, 3, 2),)))
+
+
+# Pooling and padding -----------------------------------------------------
+
+_functions(
+    "window_max",
+    (lambda x: pooling.max_pool(x, 2), (signed(2, 2, 5),)),
+    (lambda x: pooling.max_pool(x, (2, 3), stride=1, padding=(1, (0, 1)), dilation=(2, 1)), (signed(2, 3, 4),)),
+)
+_functions(
+    "window_sum",
+    (lambda x: pooling.avg_pool(x, 2, padding="same", stride=1), (cmplx(1, 2, 3),)),
+    (lambda x: pooling.avg_pool(x, (2, 2), padding=1, count_include_pad=False), (signed(3, 4),)),
+)
+_POOLED, _PARAMS = signed(2, 5), {"window": (2,), "stride": (2,), "dilation": (2,)}
+_MAXIMA = np.maximum(_POOLED[:, [0, 2]], _POOLED[:, [2, 4]])
+for _name, _shape in (("window_max_shares", (2, 2)), ("window_max_means", (2, 5))):
+    _functions(
+        _name,
+        (lambda g, n=_name: REGISTRY[n].public(g, _POOLED, _MAXIMA, **_PARAMS), (signed(*_shape),)),
+    )
+_functions("padded", (lambda x: padding.pad(x, ((1, 2), (0, 1)), constant_values=3), (signed(2, 3),)))
+for _mode in ("edge", "reflect", "symmetric", "wrap"):
+    _functions("padded", (lambda x, m=_mode: padding.pad(x, ((3, 4), (0, 1)), m), (cmplx(3, 2),)))
+    _functions(
+        "unpadded",
+        (lambda g, m=_mode: REGISTRY["unpadded"].public(g, widths=((2, 0), (1, 4)), mode=m), (signed(4, 8),)),
+    )
