@@ -53,6 +53,7 @@ from .ops.cardinal_sine import sinc
 from .ops.composed import allclose, array_equal, broadcast_arrays, count_nonzero, diff, isclose, unstack
 from .ops.contraction import dot, einsum, tensordot
 from .ops.convolution import conv, conv_transpose, convolve, correlate
+from .ops.counting import bincount, histogram
 from .ops.creation import (
     arange,
     asarray,
@@ -160,6 +161,7 @@ from .ops.linear import matmul, outer, vecdot
 from .ops.padding import pad
 from .ops.pooling import avg_pool, max_pool
 from .ops.positions import argmax, argmin
+from .ops.quantiles import median, percentile, quantile
 from .ops.reductions import (
     all,
     any,
@@ -171,6 +173,8 @@ from .ops.reductions import (
     sum,
     var,
 )
+from .ops.searching import argwhere, digitize, isin, nonzero, searchsorted
+from .ops.sets import unique_all, unique_counts, unique_inverse, unique_values
 from .ops.shape import (
     broadcast_to,
     concat,
