@@ -16,7 +16,7 @@ from ..ops import elementwise as ew
 from ..ops import reductions
 from ..ops.linear import matmul
 from ..ops.precision import computable, rounding
-from ..ops.registry import define, unbroadcast
+from ..ops.registry import Op, define, unbroadcast
 from ..ops.shape import operand, squeeze, with_dimension
 from .spectra import svdvals
 from .stacks import StackError, adjoint, apply_on_stacks, check_stack, guarded, stack_rule
@@ -27,20 +27,41 @@ _SINGULAR = "is singular"
 # Square ------------------------------------------------------------------
 
 
-def _solve_left(g, a, y, p, xp):
-    grad = -xp.matmul(xp.solve(adjoint(a, xp), g), adjoint(y, xp))
-    return unbroadcast(xp, grad, p.shapes[0], p.dtypes[0])
+class _Solver(Op):
+    """An operation that solves a @ y = b, whose two gradients share the solution of the adjoint system.
+
+    back : f(g, a, p, xp) -> the solution for a^H, which is b's gradient
+    restrict : f(x, p, xp) -> the part of a gradient of all of a's elements that belongs to those it reads
+    """
+
+    def __init__(self, name, forward, back, restrict, rule):
+        def to_right(g, a, p, xp):
+            return unbroadcast(xp, back(g, a, p, xp), p.shapes[1], p.dtypes[1])
+
+        super().__init__(
+            name, forward, (lambda g, a, y, p, xp: self.to_left(back(g, a, p, xp), y, p, xp), to_right), rule=rule
+        )
+        self.back = back
+        self.restrict = restrict
+
+    def to_left(self, back, y, p, xp):
+        grad = self.restrict(-xp.matmul(back, adjoint(y, xp)), p, xp)
+        return unbroadcast(xp, grad, p.shapes[0], p.dtypes[0])
+
+    def gradients(self, xp, node, g, saved, params):
+        if None in node.edges:
+            return super().gradients(xp, node, g, saved, params)
+        back = self.back(g, saved[0], params, xp)
+        right = unbroadcast(xp, back, params.shapes[1], params.dtypes[1])
+        return [self.to_left(back, saved[-1], params, xp), right]
 
 
-def _solve_right(g, a, p, xp):
-    return unbroadcast(xp, xp.solve(adjoint(a, xp), g), p.shapes[1], p.dtypes[1])
-
-
-_solve = define(
+_solve = _Solver(
     "solve",
     lambda np, a, b: guarded("solve", _SINGULAR, np.linalg.solve, a, b, alone=np.linalg.inv),
-    (_solve_left, _solve_right),
-    rule=stack_rule("MM,Mn->Mn", (1,)),
+    lambda g, a, p, xp: xp.solve(adjoint(a, xp), g),
+    lambda grad, p, xp: grad,
+    stack_rule("MM,Mn->Mn", (1,)),
 )
 _inv = define(
     "inv",
@@ -138,27 +159,20 @@ def _one_by_one(a, b, leading, lower):
     return out
 
 
-def _triangular_left(g, a, y, p, xp):
-    lower, unit = p.get("lower", False), p.get("unit_diagonal", False)
-    full = -xp.matmul(_triangular_adjoint(g, a, p, xp), adjoint(y, xp))
-    below = -1 if unit else 0
-    grad = xp.lower_triangle(full if lower else adjoint(full, xp), k=below)
-    return unbroadcast(xp, grad if lower else adjoint(grad, xp), p.shapes[0], p.dtypes[0])
-
-
-def _triangular_adjoint(g, a, p, xp):
+def _triangular_back(g, a, p, xp):
     lower, unit = p.get("lower", False), p.get("unit_diagonal", False)
     return xp.solve_triangular(adjoint(a, xp), g, lower=not lower, unit_diagonal=unit)
 
 
-_solve_triangular = define(
-    "solve_triangular",
-    _triangular_forward,
-    (
-        _triangular_left,
-        lambda g, a, p, xp: unbroadcast(xp, _triangular_adjoint(g, a, p, xp), p.shapes[1], p.dtypes[1]),
-    ),
-    rule=stack_rule("MM,Mn->Mn", (1,)),
+def _triangular_part(grad, p, xp):
+    below = -1 if p.get("unit_diagonal", False) else 0
+    if p.get("lower", False):
+        return xp.lower_triangle(grad, k=below)
+    return adjoint(xp.lower_triangle(adjoint(grad, xp), k=below), xp)
+
+
+_solve_triangular = _Solver(
+    "solve_triangular", _triangular_forward, _triangular_back, _triangular_part, stack_rule("MM,Mn->Mn", (1,))
 )
 
 
@@ -188,8 +202,10 @@ def _pinv_forward(np, a, rtol):
     def decomposed(x):
         return np.linalg.svd(x, full_matrices=False)
 
+    if 0 in a.shape:
+        return np.swapaxes(a, -1, -2)
     u, s, vh = guarded("pinv", "has NaN or infinite elements", decomposed, a)
-    cutoff = np.asarray(rtol)[..., None] * np.max(s, axis=-1, keepdims=True, initial=0)
+    cutoff = np.asarray(rtol)[..., None] * s[..., :1]  # they descend
     large = s > cutoff
     inverse = np.where(large, 1 / np.where(large, s, 1), 0).astype(s.dtype)
     back = np.conj(np.swapaxes(vh, -1, -2)) * inverse[..., None, :]

@@ -9,10 +9,11 @@ import numpy as np
 from ..autograd.tensor import Tensor
 from ..comm import channel
 from ..errors import value_error
-from ..ops.distributed import _rule_for
+from ..ops.distributed import call_of
 from ..ops.factors import broadcast_terms, contraction_rule
 from ..ops.registry import apply
 from ..ops.registry import conj as conjugate
+from ..ops.rules import rule_of
 
 LinAlgError = np.linalg.LinAlgError
 
@@ -111,7 +112,7 @@ def _in_whole(error, op, mesh, operands, params):
     """What has failed on this rank, with the index in the whole stack."""
     if not isinstance(error, StackError):
         return f"{op.name}: {error}"
-    layout = _rule_for(op, mesh, operands, params).inputs[0]
+    layout = rule_of(call_of(op, operands, params)).inputs[0]
     index = tuple(_global(layout, mesh.coordinate, dim, place) for dim, place in enumerate(error.index))
     return described(op.name, error.reason, index, operands[0].shape)
 
