@@ -29,7 +29,7 @@ class Record:
     def __init__(self, op, params, specs, dtype, module):
         self.op = op
         self.params = params  # global, as the vjp wants them
-        self.specs = specs  # of the operands, None for plain ones
+        self.specs = specs  # of the operands, None for numbers
         self.dtype = dtype
         self.module = module
 
@@ -61,7 +61,7 @@ def _made_here(x):
 
 
 def _restored(value, edge, spec):
-    """What was saved, as the distributed Tensor that it was; plain values as they are."""
+    """What was saved, as the distributed Tensor that it was; numbers as they are."""
     if value is None or spec is None:
         return value
     return wrap(value, edge if state.grad_enabled else None, make_spec(spec.mesh, spec.layout))
@@ -81,7 +81,10 @@ def _as_shares(op, grad, axes, layout):
 
 
 def record_across(op, moved, arrays, result, params, spec):
-    """The node of an operation that communicated; `moved` are the operands as its rule needs them, `arrays` raw."""
+    """The node of an operation that communicated; `moved` are the operands as its rule needs them, `arrays` raw.
+
+    Plain arrays have become distributed tensors.
+    """
     edges = tuple(x._node if isinstance(x, Tensor) else None for x in moved)
     flags = op.saves(tuple(edge is not None for edge in edges))
     saved = [value if flag else None for value, flag in zip(arrays, flags)]

@@ -106,3 +106,14 @@ def raw_index(form, arrays):
         return _raw_slices(form)
     left = iter(arrays)
     return tuple(slice(*item) if type(item) is Span else next(left) if item is ARRAY else item for item in form)
+
+
+def as_broadcast(module, value, dtype, shape):
+    """A value that is written, in the dtype and broadcast to the shape of its place.
+
+    Like NumPy's assignment this allows more leading dims, of extent 1.
+    """
+    value = module.asarray(value, dtype)
+    if value.ndim > len(shape):
+        value = value.reshape(value.shape[value.ndim - len(shape) :])
+    return module.broadcast_to(value, shape)

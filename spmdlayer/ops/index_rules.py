@@ -14,10 +14,21 @@ import numpy as np
 
 from ..array import array_module
 from ..layout import Layout
-from ..placement import Shard
-from .index_form import ARRAY, Span, raw_index
+from ..placement import Partial, Shard
+from .fetching import Fetcher
+from .index_form import ARRAY, Span, as_broadcast, raw_index
 from .moving import Mover, reverse, span_run
-from .rules import LINEAR, REPLICATE, Rule, cut_coordinates, kept_partials, layout_like, moving, replicated
+from .rules import (
+    LINEAR,
+    REPLICATE,
+    Rule,
+    cut_coordinates,
+    kept_partials,
+    layout_like,
+    moving,
+    replicated,
+    replicated_layout,
+)
 
 
 class Cut:
@@ -29,6 +40,7 @@ class Cut:
     result : the Layout of what is read; where `source` is Partial, so is this
     arrays_at : where the dims of the index arrays begin in the result
     moved : the sharded dims of which a rank reads what others hold; `local` leaves them whole
+    asked : the mesh axes that shard dims that index arrays stand for
     """
 
     def __init__(self, layout, form, arrays_shape=None, keeps=()):
@@ -44,14 +56,18 @@ class Cut:
         self.moved = {
             dim: dims[dim]
             for dim in range(layout.ndim)
-            if self.source.sharding_axes(dim) and not self._sliced(self.source, dim)
+            if self.source.sharding_axes(dim) and dims[dim] is not None and not self._sliced(self.source, dim)
         }
-        placements = tuple(Shard(dims[p.dim], p.block) if p.kind == "shard" else p for p in self.source.placements)
+        sharded = [(axis, p) for axis, p in enumerate(self.source.placements) if p.kind == "shard"]
+        self.asked = tuple(axis for axis, p in sharded if dims[p.dim] is None)
+        placements = list(self.source.placements)
+        for axis, p in sharded:
+            placements[axis] = REPLICATE if axis in self.asked else Shard(dims[p.dim], p.block)
         splits = [None] * len(shape)
         for dim, position in enumerate(dims):
             if position is not None and self.source.sharding_axes(dim) and dim not in self.moved:
                 splits[position] = self._sizes(dim)
-        self.result = Layout(layout.mesh_shape, placements, shape, tuple(splits))
+        self.result = Layout(layout.mesh_shape, tuple(placements), shape, tuple(splits))
 
     def between(self):
         """The Movers from what `local` reads, where moved dims are as they were, to the result, and back."""
@@ -68,7 +84,8 @@ class Cut:
 
     def _kept(self, layout, dim):
         """Whether a dim may stay sharded."""
-        return type(self._item(dim)) is Span and (self.only_slices or self._sliced(layout, dim))
+        item = self._item(dim)
+        return item is ARRAY or (type(item) is Span and (self.only_slices or self._sliced(layout, dim)))
 
     def _sliced(self, layout, dim):
         """Whether every rank reads of a sharded dim what it holds of it."""
@@ -98,7 +115,7 @@ class Cut:
         items, dim = [], 0
         for item in self.form:
             if item is not None:
-                if self.source.sharding_axes(dim):
+                if type(item) is Span and self.source.sharding_axes(dim):
                     item = self._local_span(item, coord, dim)
                 dim += 1
             items.append(item)
@@ -199,33 +216,99 @@ def spread_rule(call):
     return Rule((cut.result,), cut.source, across=across, sends=_sends(back, call.dtypes[0]))
 
 
-def gather_rule(call):
-    """As `getitem_rule`; where the tensor is on all ranks and an index array is sharded, so is the result."""
-    if _has_masks(call.dtypes[1:]) or call.layouts[0] is None:
-        return replicated(call)
-    shape = np.broadcast_shapes(*call.shapes[1:])
-    cut = Cut(call.layouts[0], call.params["index"], shape, moving(call.dtypes[0]))
-    placements = list(cut.result.placements)
+def _reading(call, layout, arrays, keeps, write=False):
+    """How index arrays read an operand of a layout: (Cut, Layout of the result, those of the arrays, Fetcher or None).
+
+    Parameters
+    ----------
+    arrays : the positions of the index arrays among the call's operands
+    keeps : the Partial reductions that pass
+    write : every rank knows all of the arrays, and a result that is sent is cut along their first dim, so that the
+        order of the ranks is that of the elements
+    """
+    shapes = [call.shapes[k] for k in arrays]
+    shape = np.broadcast_shapes(*shapes)
+    cut = Cut(layout, call.params["index"], shape, keeps)
+    at, placements = cut.arrays_at, list(cut.result.placements)
     for axis, placement in enumerate(cut.source.placements):
-        if placement.kind == "replicate" and call.layouts[0].placements[axis].kind == "replicate":
-            placements[axis] = _array_placement(call, axis, shape, cut.arrays_at)
+        everywhere = placement.kind == "replicate" and layout.placements[axis].kind == "replicate"
+        if not write and (axis in cut.asked or everywhere):
+            placements[axis] = _array_placement(call, arrays, axis, shape, at)
+    taken = {p.dim - at for p in placements if p.kind == "shard"}
+    free = next((dim for dim in range(min(len(shape), 1) if write else len(shape)) if dim not in taken), None)
+    dealt = [axis for axis in cut.asked if placements[axis] is REPLICATE and free is not None]
+    given = tuple(placements)
+    for axis in dealt:
+        placements[axis] = Shard(at + free)
     sources = [(cut.result, list(range(cut.result.ndim)))]
-    for layout, own in zip(call.layouts[1:], call.shapes[1:]):
-        sources.append((layout, [d + cut.arrays_at if n == shape[d] else None for d, n in _aligned(own, shape)]))
+    for k, own in zip(arrays, shapes):
+        sources.append((call.layouts[k], [d + at if n == shape[d] else None for d, n in _aligned(own, shape)]))
     result = layout_like(call.mesh_shape, placements, cut.result.shape, sources)
-    arrays = tuple(_operand_layout(own, result, cut.arrays_at + len(shape) - len(own)) for own in call.shapes[1:])
-    return Rule((cut.source, *arrays), result, cache(cut.local))
+    known = layout_like(call.mesh_shape, given, cut.result.shape, [(result, list(range(result.ndim)))])
+    inputs = tuple(_operand_layout(own, known, at + len(shape) - len(own)) for own in shapes)
+    if not cut.asked:
+        return cut, result, inputs, None
+    dims = [dim for dim, item in enumerate(item for item in cut.form if item is not None) if item is ARRAY]
+    given, wanted = (_operand_layout(shape, of, at) for of in (known, result))
+    fetcher = Fetcher(
+        cut.source, dims, cut.asked, (True,) * len(dims), given, wanted, lambda coord: cut.local(coord)["index"], at
+    )
+    return cut, result, inputs, fetcher
+
+
+def gather_rule(call):
+    """As `getitem_rule`; where an index array alone is sharded, so is the result.
+
+    What index arrays read of a sharded dim is sent (`fetching`); where the
+    arrays are on every rank the result is cut along their first free dim.
+    """
+    if _has_masks(call.dtypes[1:]):
+        return replicated(call)
+    layout = call.layouts[0] or replicated_layout(call.mesh_shape, call.shapes[0])
+    cut, result, arrays, fetcher = _reading(call, layout, range(1, len(call.shapes)), moving(call.dtypes[0]))
+    if fetcher is None:
+        return Rule((cut.source, *arrays), result, cache(cut.local))
+    return Rule(
+        (cut.source, *arrays),
+        result,
+        across=lambda mesh, raw, params: fetcher.gather(mesh, raw[0], raw[1:]),
+    )
+
+
+def spread_at_rule(call):
+    """The adjoint of `gather_rule`, for the layout of what was read; without that everything is replicated."""
+    layout, cotangent = call.params.get("layout"), call.layouts[0]
+    if layout is None or cotangent is None or _has_masks(call.dtypes[1:]):
+        return replicated(call)
+    target = _target(layout, cotangent)
+    cut, result, arrays, fetcher = _reading(call, target, range(1, len(call.shapes)), LINEAR)
+    if fetcher is not None and any(
+        p.kind == "replicate" and q.kind == "shard" for p, q in zip(cut.source.placements, result.placements)
+    ):  # a sum over these axes, too, which nobody would reduce: all of the cotangent along them
+        cut, result, arrays, fetcher = _reading(call, target, range(1, len(call.shapes)), LINEAR, write=True)
+    if fetcher is None:
+        local = cache(lambda coord: {**cut.local(coord), "shape": cut.source.local_shape(coord)})
+        added = tuple(
+            Partial("sum") if p.kind == "replicate" and q.kind == "shard" else p
+            for p, q in zip(cut.source.placements, result.placements)
+        )
+        return Rule((result, *arrays), cut.source.with_placements(added), local)
+    return Rule(
+        (result, *arrays),
+        cut.source,
+        across=lambda mesh, raw, params: fetcher.spread(mesh, raw[0], raw[1:], cut.source.local_shape(mesh.coordinate)),
+    )
 
 
 def _aligned(own, shape):
     return list(enumerate(own, len(shape) - len(own)))
 
 
-def _array_placement(call, axis, shape, arrays_at):
-    for operand, own in enumerate(call.shapes[1:], 1):
-        placement = call.placement(operand, axis)
+def _array_placement(call, arrays, axis, shape, at):
+    for operand in arrays:
+        placement, own = call.placement(operand, axis), call.shapes[operand]
         if placement.kind == "shard" and own[placement.dim] == shape[placement.dim + len(shape) - len(own)]:
-            return Shard(placement.dim + len(shape) - len(own) + arrays_at, placement.block)
+            return Shard(placement.dim + len(shape) - len(own) + at, placement.block)
     return REPLICATE
 
 
@@ -248,9 +331,18 @@ def setitem_rule(call):
     arrays = call.shapes[2:]
     if _has_masks(call.dtypes[2:]) or call.layouts[0] is None:
         return replicated(call)
-    shape = np.broadcast_shapes(*arrays) if arrays else None
-    cut = Cut(call.layouts[0], call.params["index"], shape, LINEAR)
-    value = _operand_layout(call.shapes[1], cut.result, cut.result.ndim - len(call.shapes[1]))
+    if arrays:
+        return _write_at(call)
+    cut = Cut(call.layouts[0], call.params["index"], None, LINEAR)
+    value = _value_layout(call, cut, cut.result)
+    if cut.moved:
+        return _write_across(call, cut, value)
+    return Rule((cut.source, value), cut.source, cache(cut.local))
+
+
+def _value_layout(call, cut, result):
+    """The layout of a value that is written to an operand of which `result` is read; None for a plain number."""
+    value = _operand_layout(call.shapes[1], result, result.ndim - len(call.shapes[1]))
     partial = tuple(
         place if place.kind == "partial" else placement
         for place, placement in zip(cut.source.placements, value.placements)
@@ -258,10 +350,23 @@ def setitem_rule(call):
     value = value.with_placements(partial)
     if call.layouts[1] is None and call.shapes[1] == () and value.placements == (REPLICATE,) * len(partial):
         value = None
-    if cut.moved:
-        return _write_across(call, cut, value)
-    whole = tuple(Layout(call.mesh_shape, (REPLICATE,) * len(call.mesh_shape), own) for own in arrays)
-    return Rule((cut.source, value, *whole), cut.source, cache(cut.local))
+    return value
+
+
+def _write_at(call):
+    """Writing where index arrays point: every rank knows them, and the values go to those that hold the places."""
+    cut, result, _, fetcher = _reading(call, call.layouts[0], range(2, len(call.shapes)), LINEAR, write=True)
+    whole = tuple(replicated_layout(call.mesh_shape, own) for own in call.shapes[2:])
+    if fetcher is None:
+        return Rule((cut.source, _value_layout(call, cut, cut.result), *whole), cut.source, cache(cut.local))
+    offset = cut.result.ndim - len(call.shapes[1])
+    places = range(cut.arrays_at, cut.arrays_at + fetcher.wanted.ndim)
+    same = all(dim < offset or call.shapes[1][dim - offset] == 1 for dim in places)
+    return Rule(
+        (cut.source, _value_layout(call, cut, cut.result if same else result), *whole),
+        cut.source,
+        across=lambda mesh, raw, params: fetcher.write(mesh, raw[0], raw[1], raw[2:], same),
+    )
 
 
 def _write_across(call, cut, value):
@@ -269,15 +374,15 @@ def _write_across(call, cut, value):
     _, back = cut.between()
     local = cache(cut.local)
     offset = cut.result.ndim - len(call.shapes[1])
-    spans = any(d >= offset and call.shapes[1][d - offset] != 1 for d in cut.moved.values())
+    spans = any(d >= offset and value.sharding_axes(d - offset) for d in cut.moved.values())
 
     def across(mesh, arrays, params):
         x, given = arrays
         out = array_module(x).array(x, copy=True)
         place = out[raw_index(local(mesh.coordinate)["index"], ())]
         if spans:
-            given = array_module(x).asarray(given, x.dtype)
-            back.on(mesh, x.dtype)(array_module(x).broadcast_to(given, cut.result.local_shape(mesh.coordinate)), place)
+            given = as_broadcast(array_module(x), given, x.dtype, cut.result.local_shape(mesh.coordinate))
+            back.on(mesh, x.dtype)(given, place)
         else:
             for boxes in back.boxes_from(mesh.coordinate):
                 for box in boxes:

@@ -16,10 +16,13 @@ from ..dtypes import is_complex, is_half, is_inexact
 from ..errors import type_error, value_error
 from ..redistribute.reshard import reshard_to
 from . import elementwise as ew
-from .index_form import Span, index_form, raw_index
-from .index_rules import gather_rule, getitem_rule, setitem_rule, spread_rule
+from .index_form import ARRAY, Span, index_form, raw_index
+from .index_rules import gather_rule, getitem_rule, setitem_rule, spread_at_rule, spread_rule
+from .masks import can_select, select
+from .moving import span_run
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
+from .rules import replicated_layout
 from .shape import ravel, squeeze, with_dimension
 
 # Reading -----------------------------------------------------------------
@@ -54,10 +57,10 @@ _spread_basic = define("spread", _spread, (lambda g, p, xp: xp.getitem(g, index=
 _gather = define(
     "gather",
     _read,
-    (lambda g, bs, p, xp: xp.spread_at(g, *bs, index=p.index, shape=p.shapes[0]),),
+    (lambda g, bs, p, xp: xp.spread_at(g, *bs, index=p.index, **_as_read(p)),),
     rule=gather_rule,
 )
-_spread_at = define("spread_at", _spread, (lambda g, bs, p, xp: xp.gather(g, *bs, index=p.index),))
+_spread_at = define("spread_at", _spread, (lambda g, bs, p, xp: xp.gather(g, *bs, index=p.index),), rule=spread_at_rule)
 
 
 def getitem(x, index):
@@ -67,6 +70,8 @@ def getitem(x, index):
     """
     form, arrays = index_form(index, x.shape)
     if arrays:
+        if x._spec is not None and x._spec.layout is not None:
+            return _getitem_at(x, form, arrays)
         return apply(_gather, (x, *arrays), {"index": form})
     sharded = () if x._spec is None else _sharded_ints(x, form)
     if not sharded:
@@ -81,6 +86,99 @@ def _sharded_ints(x, form):
     dims = [k for k, item in enumerate(form) if item is not None]
     sharded = {dims[placement.dim] for placement in x._spec.placements if placement.kind == "shard"}
     return sorted(k for k in sharded if isinstance(form[k], int))
+
+
+def _getitem_at(x, form, arrays):
+    """x[index] of a distributed tensor, where there are index arrays.
+
+    Masks select, or become positions.  Slices that go backwards or cut blocks
+    are read first; ints for sharded dims become index arrays, as which they
+    count beside others.
+    """
+    place = _only_mask(x, form, arrays)
+    if place is not None and can_select(x, arrays[0], place):
+        return apply(select, (x, arrays[0]), {"at": place})
+    form, arrays = _unmasked(form, arrays)
+    if any(array.dtype.kind == "b" for array in arrays):
+        return apply(_gather, (x, *arrays), {"index": form})
+    places = _crossing_spans(x, form)
+    if places:
+        first, form = _split_form(x, form, places)
+        x = apply(_getitem, (x,), {"index": first})
+    form, arrays = _ints_as_arrays(x, form, arrays)
+    return apply(_gather, (x, *arrays), {"index": form})
+
+
+def _only_mask(x, form, arrays):
+    """The first dim of a mask that is all there is in an index, else None."""
+    if len(arrays) != 1 or arrays[0].dtype.kind != "b" or arrays[0].ndim == 0:
+        return None
+    place, behind = form.index(ARRAY), arrays[0].ndim - 1
+    extents = [x.shape[k if k < place else k + behind] for k in range(len(form))] if None not in form else []
+    whole = all(k == place or form[k] == Span(0, extents[k], 1) for k in range(len(extents)))
+    return place if extents and whole else None
+
+
+def _unmasked(form, arrays):
+    """The form and arrays with the positions where masks are true; those of a distributed mask are gathered for it."""
+    items, found, left = [], [], iter(arrays)
+    for item in form:
+        array = next(left) if item is ARRAY else None
+        if array is not None and array.dtype.kind == "b" and array.ndim:
+            positions = _everywhere(array).nonzero()
+            items.extend([ARRAY] * len(positions))
+            found.extend(positions)
+        else:
+            items.append(item)
+            found.extend([] if array is None else [array])
+    return tuple(items), found
+
+
+def _everywhere(mask):
+    """A mask as a raw array, on every rank."""
+    if not isinstance(mask, Tensor):
+        return mask
+    if mask._spec is not None:
+        mask = reshard_to(mask, replicated_layout(mask._spec.mesh.shape, mask.shape))
+    return mask._data
+
+
+def _dims(form):
+    """(place in the form, dim of the tensor, item) of all that stand for dims."""
+    named = [(k, item) for k, item in enumerate(form) if item is not None]
+    return [(k, dim, item) for dim, (k, item) in enumerate(named)]
+
+
+def _crossing_spans(x, form):
+    """Where in a form slices stand that read of a sharded dim what other ranks hold."""
+    blocks = {p.dim: p.block for p in x._spec.placements if p.kind == "shard"}
+    return {
+        k
+        for k, dim, item in _dims(form)
+        if type(item) is Span
+        and dim in blocks
+        and item != Span(0, x.shape[dim], 1)
+        and (item.step < 0 or blocks[dim] is not None)
+    }
+
+
+def _split_form(x, form, places):
+    """The form that reads the slices at some places alone, and the one that reads the rest of what that gives."""
+    first = tuple(item if k in places else Span(0, x.shape[dim], 1) for k, dim, item in _dims(form))
+    rest = tuple(Span(0, span_run(item).count, 1) if k in places else item for k, item in enumerate(form))
+    return first, rest
+
+
+def _ints_as_arrays(x, form, arrays):
+    """The form with ARRAY where ints stand for sharded dims, and the arrays with them in their places."""
+    sharded = _sharded_ints(x, form)
+    left, found = iter(arrays), []
+    for k, item in enumerate(form):
+        if item is ARRAY:
+            found.append(next(left))
+        elif k in sharded:
+            found.append(np.asarray(item))
+    return tuple(ARRAY if k in sharded else item for k, item in enumerate(form)), found
 
 
 def _as_spans(form, places):
@@ -247,14 +345,30 @@ def _written(x, value, form, arrays):
     """x with the value written to it, as a new tensor."""
     if x._spec is None:
         return apply(_setitem_at if arrays else _setitem, (x, value, *arrays), {"index": form})
-    if len(arrays) == 1 and arrays[0].dtype.kind == "b" and arrays[0].shape == x.shape and np.ndim(value) == 0:
-        number = ew.astype(value, x.dtype) if isinstance(value, Tensor) else np.asarray(value, x.dtype)
-        return ew.where(arrays[0], number, x)  # where it is, whatever the mask turns out to be
     if arrays:
-        return apply(_setitem_at, (x, value, *arrays), {"index": form})
+        return _written_at(x, value, form, arrays)
     sharded = _sharded_ints(x, form)
     for place in reversed(sharded):
         behind = _place(form[place + 1 :], len(form), [k - place - 1 for k in sharded])
         if np.ndim(value) > behind:
             value = with_dimension(value, value.ndim - behind)
     return apply(_setitem, (x, value), {"index": _as_spans(form, sharded)})
+
+
+def _written_at(x, value, form, arrays):
+    """A distributed tensor with the value written where index arrays point; see `_getitem_at`."""
+    place = _only_mask(x, form, arrays)
+    if place is not None and np.ndim(value) == 0:
+        mask = arrays[0]
+        for _ in range(x.ndim - place - mask.ndim):
+            mask = with_dimension(mask, mask.ndim)
+        number = ew.astype(value, x.dtype) if isinstance(value, Tensor) else np.asarray(value, x.dtype)
+        return ew.where(mask, number, x)  # where it is, whatever the mask turns out to be
+    form, arrays = _unmasked(form, arrays)
+    places = () if any(array.dtype.kind == "b" for array in arrays) else _crossing_spans(x, form)
+    if places:
+        first, rest = _split_form(x, form, places)
+        part = _written_at(apply(_getitem, (x,), {"index": first}), value, rest, arrays)
+        return apply(_setitem, (x, part), {"index": first})
+    form, arrays = _ints_as_arrays(x, form, arrays)
+    return apply(_setitem_at, (x, value, *arrays), {"index": form})

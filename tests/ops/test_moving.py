@@ -221,6 +221,9 @@ def test_writing_backwards(mesh):
     np.testing.assert_array_equal(x.numpy(), array)
     assert x.placements == [S(0)]
     assert sent <= ITEM * 6
+    x[11:10:-1] = sharded(mesh, np.array([-1.0]))  # one element, sharded all the same
+    array[11] = -1
+    np.testing.assert_array_equal(x.numpy(), array)
     _, sent = traced(lambda: x.__setitem__(slice(None, None, -3), 5.0))
     array[::-3] = 5.0
     np.testing.assert_array_equal(x.numpy(), array)

@@ -285,7 +285,8 @@ def test_index_arrays():
     index = (ARRAY, Span(0, 6, 1))
     assert placed("gather", (2,), [(table, [R]), (ids, [S(0)])], of=INT, index=index) == [[R], [S(0)], [S(0)]]
     assert placed("gather", (2,), [(table, [S(1)]), (ids, [R])], of=INT, index=index) == [[S(1)], [R], [S(2)]]
-    assert placed("gather", (2,), [(table, [S(0)]), (ids, [R])], of=INT, index=index) == [[R], [R], [R]]
+    assert placed("gather", (2,), [(table, [S(0)]), (ids, [R])], of=INT, index=index) == [[S(0)], [R], [S(0)]]
+    assert placed("gather", (2,), [(table, [S(0)]), (ids, [S(1)])], of=INT, index=index) == [[S(0)], [S(1)], [S(1)]]
     assert placed("gather", (2,), [(table, [P("sum")]), ids], of=INT, index=index) == [[P("sum")], [R], [P("sum")]]
     apart = (ARRAY, Span(0, 7, 1), ARRAY)  # the arrays' dims come first
     assert placed("gather", (2,), [((5, 7, 6), [S(1)]), ids, ids], of=INT, index=apart)[-1] == [S(2)]
