@@ -21,7 +21,7 @@ for _module in pkgutil.iter_modules(ops.__path__):  # so that the registry is co
 
 SAMPLES = {**VALUES, **CASES}
 # Operations whose other shapes nobody checks: the gradients of reading, which only vjps call.
-FIXED = {"spread", "spread_at"}
+FIXED = {"spread", "spread_at", "select", "unselect"}
 _REFUSED = (ValueError, TypeError, IndexError, ZeroDivisionError)
 
 
