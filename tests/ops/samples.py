@@ -14,10 +14,10 @@ from placed import draw
 from value_cases import VALUES
 
 import spmdlayer as spmd
-from spmdlayer import ops
 
-for _module in pkgutil.iter_modules(ops.__path__):  # so that the registry is complete
-    importlib.import_module(f"spmdlayer.ops.{_module.name}")
+for _module in pkgutil.walk_packages(spmd.__path__, "spmdlayer."):  # so that the registry is complete
+    if not _module.name.endswith("__main__"):
+        importlib.import_module(_module.name)
 
 SAMPLES = {**VALUES, **CASES}
 # Operations whose other shapes nobody checks: the gradients of reading, which only vjps call.

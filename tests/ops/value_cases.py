@@ -3,7 +3,8 @@
 import matrix_cases
 import numpy as np
 
-from spmdlayer.ops import index_form
+from spmdlayer import linalg
+from spmdlayer.ops import index_form, sorting
 from spmdlayer.ops.registry import REGISTRY
 
 _random = np.random.default_rng(1)
@@ -45,11 +46,14 @@ _pairs("equal not_equal", (floats(3, 4), floats(4)), (integers(2, 1), integers(5
 _pairs("less less_equal greater greater_equal", (floats(3, 4), floats(4)), (integers(2, 1), integers(5)))
 _pairs("logical_and logical_or logical_xor", (bools(3, 4), bools(4)), (integers(5), bools(2, 1)))
 _singles("logical_not", bools(3, 4), integers(5))
-_singles("isnan isfinite isinf", floats(3, 4), floats(5) + 1j * floats(5), integers(3))
+_singles("isnan isfinite isinf", floats(3, 4), np.stack([floats(5), floats(5)], -1).view(complex)[:, 0], integers(3))
 _singles("signbit", floats(3, 4))
 _pairs("bitwise_and bitwise_or bitwise_xor", (integers(3, 4), integers(4)), (bools(2, 1), bools(3)))
 _singles("bitwise_invert", integers(3, 4), bools(5))
 _pairs("bitwise_left_shift bitwise_right_shift", (integers(3, 4), abs(integers(4))))
+
+
+_pairs("nextafter", (floats(3, 4), floats(4)))
 
 
 # Reductions and positions ------------------------------------------------
@@ -68,6 +72,24 @@ for _name in ("argmax", "argmin"):
         )
 
 
+_register(
+    "argsort",
+    (sorting.argsort, (floats(3, 4),)),
+    (lambda x: sorting.argsort(x, axis=0, descending=True), (integers(3, 4),)),
+)
+_register(
+    "topk_positions",
+    (lambda x: sorting.topk(x, 2)[1], (integers(3, 4),)),
+    (lambda x: sorting.topk(x, 1, axis=0, largest=False)[1], (floats(4, 5),)),
+)
+
+
+# Matrices ----------------------------------------------------------------
+
+_register("eigvalsh", (linalg.eigvalsh, (_random.normal(size=(2, 3, 3)),)))
+_register("svdvals", (linalg.svdvals, (_random.normal(size=(2, 3, 4)),)))
+
+
 # What vjps use, and others ------------------------------------------------
 
 _register("eye_like", (lambda x: REGISTRY["eye_like"].public(x, size=3), (integers(2, 2),)))
@@ -77,6 +99,9 @@ _register(
     "last_writes",
     (lambda rows: REGISTRY["last_writes"].public(rows, index=_form, shape=(3, 2)), (_rows,)),
 )
+_phases = (np.zeros((2, 3)), floats(2, 3, 3))
+_register("check_phases", (lambda x, scale: REGISTRY["check_phases"].public(x, scale, name="eigh"), _phases))
+_register("check_unused", (lambda x: REGISTRY["check_unused"].public(x, name="svd"), (np.zeros((2, 3)),)))
 _register("full_like", (lambda x: REGISTRY["full_like"].public(x, 7), (integers(3, 4),)))
 _register("full_like", (lambda x: REGISTRY["full_like"].public(x, 0.5, dtype="complex128"), (floats(5),)))
 _singles("zeros_like ones_like", integers(3, 4), floats(5), bools(2))
