@@ -250,8 +250,8 @@ def _slide(a, v, mode):
     length = v.shape[0]
     before = {"full": length - 1, "same": length // 2, "valid": 0}[mode]
     after = {"full": length - 1, "same": (length - 1) // 2, "valid": 0}[mode]
-    samples = shapes.reshape(a, (1, 1, a.shape[0]))
-    return shapes.reshape(conv(samples, shapes.reshape(v, (1, 1, length)), padding=((before, after),)), (-1,))
+    samples, weight = a.reshape((1, 1, a.shape[0])), v.reshape((1, 1, length))  # a raw array stays one
+    return shapes.reshape(conv(samples, weight, padding=((before, after),)), (-1,))
 
 
 def convolve(a, v, mode="full"):
@@ -262,7 +262,7 @@ def convolve(a, v, mode="full"):
     a, v = _lines("convolve", a, v, mode)
     if v.shape[0] > a.shape[0]:
         a, v = v, a
-    return _slide(a, shapes.flip(v), mode)
+    return _slide(a, v[::-1], mode)
 
 
 def correlate(a, v, mode="valid"):
