@@ -5,6 +5,7 @@ They know nothing of tensors, tapes or ranks.  Installed, this package is
 what it compiles is kept on disk.
 """
 
+from .philox4x32 import philox
 from .softmax import softmax_cross_entropy
 
-__all__ = ["softmax_cross_entropy"]
+__all__ = ["philox", "softmax_cross_entropy"]

@@ -10,7 +10,7 @@ Importing this initialises no MPI; the first mesh or question about ranks does.
 
 from math import e, inf, nan, pi
 
-from . import fft, linalg, special
+from . import fft, linalg, random, special
 from .autograd.backward import backward, enable_grad, grad, no_grad
 from .autograd.function import Function, once_differentiable
 from .autograd.recompute import recompute
