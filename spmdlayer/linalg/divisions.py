@@ -6,7 +6,7 @@ one is zero the vectors are not differentiable, and a function of them only if
 it does not need that quotient: then the cotangent is zero there, and so is
 what comes out.  Anything else raises; a quotient of rounding errors would be
 a wrong gradient without a word.  A vjp itself never looks at values, so these
-are operations.
+are operations.  Of a sharded stack the rank that holds the matrix raises.
 """
 
 from ..errors import value_error

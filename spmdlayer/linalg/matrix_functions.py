@@ -5,6 +5,8 @@ of a matrix of twice the size (Najfeld and Havel 1995; Higham, "Functions of
 matrices", 2008), so gradients of any order are exponentials.
 """
 
+from importlib import import_module
+
 from ..autograd.tensor import asarray
 from ..ops.precision import computable, rounding
 from ..ops.registry import define
@@ -12,11 +14,11 @@ from .stacks import adjoint, apply_on_stacks, check_stack, stack_rule
 
 
 def _expm_forward(np, a):
-    if np.__name__ == "numpy":
-        from scipy.linalg import expm as function
-    else:
-        from cupyx.scipy.linalg import expm as function
-    return function(a)
+    module = "scipy.linalg" if np.__name__ == "numpy" else "cupyx.scipy.linalg"
+    try:
+        return import_module(module).expm(a)
+    except ImportError:
+        raise ImportError(f"expm needs {module}: pip install 'spmdlayer[scipy]' brings SciPy") from None
 
 
 def _expm_vjp(g, a, xp):

@@ -32,6 +32,8 @@ def _settled(x):
 def _root(total, power):
     """total ** (1 / power), with gradient 0 where it is 0."""
     total = _settled(total)
+    if not total.requires_grad:
+        return ew.sqrt(total) if power == 2 else ew.power(total, 1.0 / power)
     zero = ew.equal(total, 0)
     safe = ew.where(zero, 1, total)
     return ew.where(zero, 0, ew.sqrt(safe) if power == 2 else ew.power(safe, 1.0 / power))

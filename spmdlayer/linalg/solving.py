@@ -87,6 +87,8 @@ def _systems(name, x1, x2):
 
 
 def _check_leading(name, a, b):
+    if a.ndim == b.ndim == 2:
+        return
     try:
         np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
@@ -125,7 +127,7 @@ _solve.public, _inv.public = solve, inv
 
 # Triangular --------------------------------------------------------------
 
-_SMALL = 64  # stacks of matrices up to this size are faster as general systems, without a loop in Python
+_SMALL = 64  # stacks of matrices up to this extent are faster as general systems, without a loop in Python
 
 
 def _triangle(np, a, lower, unit_diagonal):
@@ -142,21 +144,23 @@ def _triangular_forward(np, a, b, lower=False, unit_diagonal=False):
         index = tuple(int(place[0]) for place in np.nonzero(zero)) if a.ndim > 2 else ()
         raise StackError("solve_triangular", "has a zero on its diagonal", index, a.shape)
     leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    one = prod(leading) == 1
-    if type(b).__module__ != "numpy" or 0 in (*leading, *b.shape) or not (one or a.shape[-1] > _SMALL):
+    alone = _substitution() if prod(leading) == 1 or a.shape[-1] > _SMALL else None
+    if alone is None or type(b).__module__ != "numpy" or 0 in (*leading, *b.shape):
         return np.linalg.solve(a, b)
-    return _one_by_one(a, b, leading, lower)
-
-
-def _one_by_one(a, b, leading, lower):
-    """Each system of a stack by LAPACK's triangular solver."""
-    from scipy.linalg import solve_triangular as solve_one
-
     a, b = (np.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (a, b))
     out = np.empty(b.shape, np.result_type(a, b))
     for index in np.ndindex(leading):
-        out[index] = solve_one(a[index], b[index], lower=lower, check_finite=False)
+        out[index] = alone(a[index], b[index], lower=lower, check_finite=False)
     return out
+
+
+def _substitution():
+    """SciPy's solver of one triangular system; None where SciPy is not installed."""
+    try:
+        from scipy.linalg import solve_triangular as function
+    except ImportError:
+        return None
+    return function
 
 
 def _triangular_back(g, a, p, xp):

@@ -1,5 +1,7 @@
 """Values, shapes and dtypes are those of NumPy and SciPy."""
 
+import sys
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -101,6 +103,14 @@ def test_solve(dtype):
 def test_large_triangular_systems_of_a_stack():
     a, b = matrices(2, 70, 70) / 9, RANDOM.normal(size=(70, 3))
     same(linalg.solve_triangular(tensor(a), tensor(b)), np.linalg.solve(np.triu(a), b))
+
+
+def test_without_scipy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.linalg", None)
+    a, b = matrices(3, 3), RANDOM.normal(size=(3, 2))
+    same(linalg.solve_triangular(tensor(a), tensor(b)), np.linalg.solve(np.triu(a), b))
+    with pytest.raises(ImportError, match="expm needs scipy.linalg"):
+        linalg.expm(tensor(a))
 
 
 def test_solving_mixes_dtypes_as_numpy_does():
