@@ -11,10 +11,10 @@ import numpy as np
 
 from ..array import array_module
 from ..autograd.tensor import asarray
-from ..comm import channel
 from ..dtypes import dtype as as_dtype
 from ..dtypes import is_half
 from ..errors import value_error
+from .owners import group
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
 from .rules import REPLICATE, Rule, cut_coordinates, kept_partials, linear_cast
@@ -125,7 +125,7 @@ def _rule(call):
         (x,), reverse = arrays, params.get("reverse", False)
         wide, result = _wide(x, params.get("dtype"))
         places = Places(source, axis, mesh.coordinate, reverse)
-        line = channel(mesh, places.axes[0] if len(places.axes) == 1 else places.axes)
+        line = group(mesh, places.axes)
         sums = sum_across(places, line, x, axis, lambda part: _running(part, axis, wide, reverse), reverse)
         return sums if result is None else sums.astype(result)
 

@@ -9,7 +9,6 @@ are sent.
 """
 
 import struct
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,8 @@ from ..comm import channel
 from ..dtypes import is_half
 from ..redistribute.carry_out import positions
 from .index_form import as_broadcast, raw_index
-from .moving import group_of, line_of
+from .owners import group, members_along, owners_of
+from .rules import cut_coordinates
 
 _NARROW = 1 << 31  # below so many possible positions a request has 4 bytes
 
@@ -35,40 +35,23 @@ class Lookup:
     """
 
     def __init__(self, layout, dims, axes):
-        self.tables = [_table(layout, dim, axes) for dim in dims]
+        self.dims = [(owners_of(layout, dim), _parts(layout, dim, axes)) for dim in dims]
 
     def __call__(self, places):
         """For an array of positions a dim: the rank of the group that holds each, and the places in its piece."""
         owner, local = np.zeros(places[0].shape, np.intp), []
-        for table, place in zip(self.tables, places):
-            if table is None:
-                local.append(place)
-                continue
-            starts, ranks, shifts = table
-            k = np.searchsorted(starts, place, "right") - 1
-            owner = owner + ranks[k]
-            local.append(place - shifts[k])
+        for (owners, parts), place in zip(self.dims, places):
+            interval = np.searchsorted(owners.starts, place, "right") - 1
+            owner = owner + parts[owners.ranks[interval]]
+            local.append(owners.offsets[interval] + place - owners.starts[interval])
         return owner, local
 
 
-def _table(layout, dim, axes):
-    """Of all intervals of a sharded dim, in order: start, the part of the group's rank, by how much places are less."""
-    own = layout.sharding_axes(dim)
-    if not own:
-        return None
-    rows = []
-    for indices in product(*(range(layout.mesh_shape[axis]) for axis in own)):
-        at, rank, coord = dict(zip(own, indices)), 0, [0] * len(layout.mesh_shape)
-        for axis in axes:
-            rank = rank * layout.mesh_shape[axis] + at.get(axis, 0)
-        for axis, index in at.items():
-            coord[axis] = index
-        offset = 0
-        for start, stop in layout.intervals(tuple(coord), dim):
-            if start < stop:
-                rows.append((start, rank, start - offset))
-                offset += stop - start
-    return [np.array(column, np.intp) for column in zip(*sorted(rows))] or [np.zeros(0, np.intp)] * 3
+def _parts(layout, dim, axes):
+    """What each rank that shares a dim adds to the rank of a larger group, along `axes`."""
+    sizes = [layout.mesh_shape[axis] for axis in axes]
+    held = [[coord[axis] for axis in axes] for coord in cut_coordinates(layout, dim)]
+    return np.array([np.ravel_multi_index(indices, sizes) for indices in held])
 
 
 class Request(NamedTuple):
@@ -113,16 +96,16 @@ class Fetcher:
         coord = mesh.coordinate
         places = [to_numpy(array).astype(np.intp, copy=False) for array in arrays]
         places, problem = self._normalised(places)
-        group = group_of(mesh.shape, coord, self.axes)
-        here = group.index(coord)
+        members = list(members_along(mesh.shape, coord, self.axes))
+        here = members.index(coord)
         if problem is not None and not self.varies:
-            raise IndexError(_message(*problem))
-        mine = None if problem is not None else self._of(places, coord, coord, range(len(group)))
+            raise out_of_bounds(*problem)
+        mine = None if problem is not None else self._of(places, coord, coord, range(len(members)))
         if not self.known:
-            return mine, self._exchanged(mesh, group, mine, problem)
+            return mine, self._exchanged(mesh, members, mine, problem)
         if self.varies:
-            _agree(mesh, problem)
-        return mine, [self._of(places, coord, taker, (here,))[0].keys for taker in group]
+            agree_on_bounds(mesh, problem)
+        return mine, [self._of(places, coord, taker, (here,))[0].keys for taker in members]
 
     def _normalised(self, places):
         """Positions that count from the end brought to the front, and (position, dim, extent) of one out of bounds."""
@@ -157,12 +140,12 @@ class Fetcher:
         selected = np.flatnonzero(owner == rank)
         return Request(selected, *np.unique(keys[selected], return_inverse=True))
 
-    def _exchanged(self, mesh, group, mine, problem):
+    def _exchanged(self, mesh, members, mine, problem):
         """The keys that each rank of the group needs of this one, sent to it; how many there are comes first."""
-        line = line_of(mesh, self.axes)
+        line = group(mesh, self.axes)
         counts = [0] * line.size if mine is None else [request.keys.size for request in mine]
-        rows = _agree(mesh, problem, counts)
-        sizes = [rows[int(np.ravel_multi_index(member, mesh.shape))][line.rank] for member in group]
+        rows = agree_on_bounds(mesh, problem, counts)
+        sizes = [rows[int(np.ravel_multi_index(member, mesh.shape))][line.rank] for member in members]
         return line.alltoall([request.keys for request in mine], [(size,) for size in sizes])
 
     # Elements ---------------------------------------------------------
@@ -185,7 +168,7 @@ class Fetcher:
     def gather(self, mesh, x, arrays):
         """This rank's piece of x[arrays]."""
         np = array_module(x)
-        coord, line = mesh.coordinate, line_of(mesh, self.axes)
+        coord, line = mesh.coordinate, group(mesh, self.axes)
         mine, theirs = self.requests(mesh, arrays)
         blocks = [x[self._index(coord, keys)] for keys in theirs]
         received = line.alltoall(blocks, [self._shape(x, coord, request.keys.size) for request in mine])
@@ -203,14 +186,14 @@ class Fetcher:
         nothing = np.zeros(0, np.intp)
         others = [
             any(member[axis] != coord[axis] for axis in same)
-            for member in group_of(self.source.mesh_shape, coord, self.axes)
+            for member in members_along(self.source.mesh_shape, coord, self.axes)
         ]
         mine = [Request(nothing, nothing, nothing) if other else own for own, other in zip(mine, others)]
         return mine, [keys[:0] if other else keys for keys, other in zip(theirs, others)]
 
     def _sent(self, mesh, g, mine, theirs, out, reduce):
         """Rows of g, one for each key, at the ranks that hold the keys: [(keys, rows)], in the order of the group."""
-        coord, line = mesh.coordinate, line_of(mesh, self.axes)
+        coord, line = mesh.coordinate, group(mesh, self.axes)
         flat = g.reshape(self._shape(out, coord, sum(request.selected.size for request in mine)))
         mine, theirs = self._once(coord, mine, theirs)
         blocks = [reduce(flat[self._along(request.selected)], request) for request in mine]
@@ -281,17 +264,21 @@ def _cut(array, index):
 _PROBLEM = struct.Struct("<?qqq")
 
 
-def _message(position, dim, extent):
-    return f"index {position} is out of bounds for axis {dim} with size {extent}"
+def out_of_bounds(position, dim, extent):
+    """The error for a position."""
+    return IndexError(f"index {position} is out of bounds for axis {dim} with size {extent}")
 
 
-def _agree(mesh, problem, counts=()):
-    """Every rank's counts, in mesh order; raises on all of them where one has an index out of bounds."""
+def agree_on_bounds(mesh, problem, counts=()):
+    """Every rank's counts, in mesh order; raises on all of them where one has a position out of bounds.
+
+    `problem` is that position, its dim and the extent, or None.  One record.
+    """
     data = _PROBLEM.pack(problem is not None, *(problem or (0, 0, 0))) + struct.pack(f"<{len(counts)}q", *counts)
     found = []
     for row in channel(mesh, None).record(data):
         wrong, *what = _PROBLEM.unpack_from(row)
         if wrong:
-            raise IndexError(_message(*what))
+            raise out_of_bounds(*what)
         found.append(struct.unpack_from(f"<{len(counts)}q", row, _PROBLEM.size))
     return found

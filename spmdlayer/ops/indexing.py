@@ -14,8 +14,10 @@ from ..autograd.tensor import Tensor, as_raw, asarray, wrap
 from ..config import state
 from ..dtypes import is_complex, is_half, is_inexact
 from ..errors import type_error, value_error
-from ..redistribute.reshard import reshard_to
+from ..redistribute.reshard import reshard_to, without_partials
 from . import elementwise as ew
+from .along import gather_along
+from .fetching import agree_on_bounds, out_of_bounds
 from .index_form import ARRAY, Span, index_form, raw_index
 from .index_rules import gather_rule, getitem_rule, setitem_rule, spread_at_rule, spread_rule
 from .masks import can_select, select
@@ -23,7 +25,7 @@ from .moving import span_run
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
 from .rules import replicated_layout
-from .shape import ravel, squeeze, with_dimension
+from .shape import broadcast_to, ravel, squeeze, with_dimension
 
 # Reading -----------------------------------------------------------------
 
@@ -203,14 +205,51 @@ def take(x, indices, axis=None):
 
 
 def take_along_axis(x, indices, axis=-1):
-    """result[i, j, ...] = x[i, indices[i, j, ...], ...]: one index per position along the axis."""
+    """result[i, j, ...] = x[i, indices[i, j, ...], ...]: one index per position along the axis.
+
+    The other extents broadcast.  Where the axis is sharded, positions travel
+    to the ranks that hold them and the elements back.
+    """
     x = asarray(x)
     axis = normalise_axis("take_along_axis", axis, x.ndim)
     indices = _integers("take_along_axis", indices)
     if indices.ndim != x.ndim:
         raise value_error(f"take_along_axis: indices of shape {indices.shape} for a tensor of shape {x.shape}")
-    grid = [np.arange(extent).reshape((-1,) + (1,) * (x.ndim - 1 - own)) for own, extent in enumerate(x.shape)]
-    return getitem(x, tuple(indices if own == axis else steps for own, steps in enumerate(grid)))
+    others = [tuple(shape[:axis]) + (1,) + tuple(shape[axis + 1 :]) for shape in (x.shape, indices.shape)]
+    try:
+        common = np.broadcast_shapes(*others)
+    except ValueError:
+        raise value_error(
+            f"take_along_axis: indices of shape {indices.shape} for a tensor of shape {x.shape} and axis {axis}; the "
+            "other extents must be equal, or 1"
+        ) from None
+    x, indices = (_stretched(value, (*common[:axis], value.shape[axis], *common[axis + 1 :])) for value in (x, indices))
+    return gather_along(x, _from_the_front(indices, axis, x.shape[axis]), axis=axis)
+
+
+def _stretched(value, shape):
+    if tuple(value.shape) == shape:
+        return value
+    return broadcast_to(value, shape) if isinstance(value, Tensor) else np.broadcast_to(value, shape)
+
+
+def _from_the_front(indices, axis, extent):
+    """Positions along an axis that count from the beginning; an IndexError on all ranks for one out of bounds."""
+    distributed = isinstance(indices, Tensor) and indices._spec is not None
+    if distributed:
+        indices = reshard_to(indices, without_partials(indices._spec.layout))
+        if indices.process_mesh.coordinate is None:
+            return indices
+    raw = indices._data if isinstance(indices, Tensor) else indices
+    raw = raw.astype(np.intp, copy=False)
+    wrong = (raw < -extent) | (raw >= extent)
+    problem = (int(raw[wrong].flat[0]), axis, extent) if wrong.any() else None
+    if distributed and any(p.kind == "shard" for p in indices.placements):
+        agree_on_bounds(indices.process_mesh, problem)
+    elif problem is not None:
+        raise out_of_bounds(*problem)
+    front = array_module(raw).where(raw < 0, raw + extent, raw)
+    return wrap(front, None, indices._spec) if isinstance(indices, Tensor) else front
 
 
 def _integers(name, indices):

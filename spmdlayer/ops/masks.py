@@ -11,7 +11,7 @@ from ..array import array_module
 from ..layout import Layout
 from ..placement import Shard
 from ..redistribute.carry_out import redistribute
-from .moving import line_of
+from .owners import group
 from .registry import define
 from .rules import LINEAR, REPLICATE, Rule, kept_partials, layout_like, moving
 
@@ -61,7 +61,7 @@ class _Rows:
         """The Layout of what a mask selects, of which this rank has a piece; the counts travel."""
         counts = (int(array_module(mask).count_nonzero(mask)),)
         if self.axes:
-            rows = line_of(mesh, self.axes).record(_COUNT.pack(*counts))
+            rows = group(mesh, self.axes).record(_COUNT.pack(*counts))
             counts = tuple(_COUNT.unpack(row)[0] for row in rows)
         at, whole = self.at, self.whole
         shape = (*whole.shape[:at], sum(counts), *whole.shape[at + self.count :])

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..comm import channel
 from ..redistribute.carry_out import box_shape, exchange
+from .owners import group, members_along
 
 # From so many slices of one dim on they are written as an array of positions.
 _MANY = 32
@@ -45,22 +45,6 @@ def span_run(span):
     """The run of a slice (`index_form.Span`)."""
     count = len(range(span.start, -1 if span.stop is None else span.stop, span.step))
     return Run(0, 1, span.start, span.step, count)
-
-
-def group_of(mesh_shape, coord, axes):
-    """The coordinates of the ranks that differ from one in some axes alone, in the order of their channel."""
-    members = []
-    for indices in product(*(range(mesh_shape[axis]) for axis in axes)):
-        member = list(coord)
-        for axis, index in zip(axes, indices):
-            member[axis] = index
-        members.append(tuple(member))
-    return members
-
-
-def line_of(mesh, axes):
-    """The Channel of the ranks along some mesh axes."""
-    return channel(mesh, axes[0] if len(axes) == 1 else tuple(axes))
 
 
 # Common parts --------------------------------------------------------------
@@ -162,28 +146,29 @@ class Mover:
         shapes = source.local_shape, target.local_shape
         return cls(source.mesh_shape, axes, maps, source.intervals, target.intervals, shapes)
 
+    def group_of(self, coord):
+        """The coordinates of the ranks that exchange with the one at a coordinate, in the order of their channel."""
+        return members_along(self.mesh_shape, coord, self.axes)
+
     def _commons(self, giver, taker):
         return [common(self.have(giver, dim), self.want(taker, dim), self.maps[dim]) for dim in self.dims]
 
     def boxes_to(self, coord):
         """For each rank of the group the boxes that the rank at a coordinate gives it."""
         shape = self.shapes[0](coord)
-        group = group_of(self.mesh_shape, coord, self.axes)
-        return [_boxes(shape, self.dims, self._commons(coord, taker), 0) for taker in group]
+        return [_boxes(shape, self.dims, self._commons(coord, taker), 0) for taker in self.group_of(coord)]
 
     def boxes_from(self, coord):
         """For each rank of the group where what it gives belongs."""
         shape = self.shapes[1](coord)
-        group = group_of(self.mesh_shape, coord, self.axes)
-        return [_boxes(shape, self.dims, self._commons(giver, coord), 1) for giver in group]
+        return [_boxes(shape, self.dims, self._commons(giver, coord), 1) for giver in self.group_of(coord)]
 
     def _on(self, mesh, dtype):
         """The move as a function of this rank's piece, of a dtype, and maybe the result to be written to."""
-        coord, line = mesh.coordinate, line_of(mesh, self.axes)
+        coord, line = mesh.coordinate, group(mesh, self.axes)
         return exchange(self.boxes_to(coord), self.boxes_from(coord), self.shapes[1](coord), line, dtype)
 
     def items(self, coord):
         """How many elements the rank at a coordinate sends to others."""
-        group = group_of(self.mesh_shape, coord, self.axes)
-        others = [boxes for taker, boxes in zip(group, self.boxes_to(coord)) if taker != coord]
+        others = [boxes for taker, boxes in zip(self.group_of(coord), self.boxes_to(coord)) if taker != coord]
         return sum(prod(box_shape(box)) for boxes in others for box in boxes)

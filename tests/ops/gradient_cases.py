@@ -233,9 +233,9 @@ for _operation in ("spread", "spread_at"):  # the gradients of reading, tested a
                 (signed(*np.zeros(_target)[_index].shape),),
             ),
         )
+_functions("gather", (lambda x: indexing.take(x, [1, 1, 0], axis=1), (signed(2, 3),)))
 _functions(
-    "gather",
-    (lambda x: indexing.take(x, [1, 1, 0], axis=1), (signed(2, 3),)),
+    "gather_along",
     (lambda x: indexing.take_along_axis(x, np.array([[0, 0, 2], [1, 0, 1]]), axis=1), (signed(2, 3),)),
 )
 for _name in ("select", "unselect"):  # masks of distributed tensors

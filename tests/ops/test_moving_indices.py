@@ -218,6 +218,24 @@ def test_writing_at_positions_moves_the_values_alone(mesh):
     assert sent == 0
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_along_an_axis(seed):
+    random = np.random.default_rng([seed, 2])
+    array, axis = random.normal(size=(6, 5)), seed % 2
+    shape = [draw(random, [1, 5, 6][:: 2 - axis]), draw(random, [1, 5])]
+    shape[axis] = int(random.integers(0, 8))
+    rows = random.integers(-array.shape[axis], array.shape[axis], shape)
+    if shape[1 - axis] not in (1, array.shape[1 - axis]):
+        rows = rows[:1] if axis else rows[:, :1]
+    check(random, array, (rows,), (0,), lambda x, at: along(x, at[0], axis))
+
+
+def along(x, rows, axis):
+    if isinstance(x, np.ndarray):
+        return np.take_along_axis(x, rows, axis)
+    return spmd.take_along_axis(x, rows, axis)
+
+
 # Errors --------------------------------------------------------------------
 
 
@@ -233,5 +251,9 @@ def test_positions_out_of_bounds_raise_on_every_rank(mesh):
         x[[0, 1], [0, 7]]
     with parallel_raises(IndexError, "index 30 is out of bounds for axis 0 with size 20"):
         x[[30]] = 1.0
+    with parallel_raises(IndexError, "index -21 is out of bounds for axis 0 with size 20"):
+        spmd.take_along_axis(x, sharded(mesh, rows[:, None]), axis=0)
+    with parallel_raises(ValueError, r"take_along_axis: indices of shape \(1, 3\)"):
+        spmd.take_along_axis(x, np.zeros((1, 3), int), axis=0)
     with parallel_raises(IndexError, r"mask of shape \(3,\)"):
         x[np.ones(3, bool)]
