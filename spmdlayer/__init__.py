@@ -8,9 +8,9 @@
 Importing this initialises no MPI; the first mesh or question about ranks does.
 """
 
+from importlib import import_module as _import_module
 from math import e, inf, nan, pi
 
-from . import fft, linalg, random, special
 from .autograd.backward import backward, enable_grad, grad, no_grad
 from .autograd.function import Function, once_differentiable
 from .autograd.recompute import recompute
@@ -209,8 +209,17 @@ __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
 
 
+_LATE = ("fft", "linalg", "random", "special")
+
+
 def __getattr__(name):
-    # ml_dtypes, which brings bfloat16, takes long to import.
+    # What is imported when first used: namespaces of their own, and ml_dtypes, which brings bfloat16.
+    if name in _LATE:
+        return _import_module(f"{__name__}.{name}")
     if name == "bfloat16":
         return dtype("bfloat16")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *_LATE, "bfloat16"})
