@@ -16,18 +16,10 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ..array import array_module
 from ..redistribute.carry_out import exchange
+from .stable_sort import sorted_lines, stable_order
 
 SAMPLES = 64  # a rank and line; the final exchange moves about so small a part of everything
-
-
-def stable_order(x, descending):
-    """The positions that sort an array along its last axis; equal elements keep their order."""
-    np = array_module(x)
-    if not descending:
-        return np.argsort(x, axis=-1, kind="stable")
-    return x.shape[-1] - 1 - np.flip(np.argsort(np.flip(x, -1), axis=-1, kind="stable"), -1)
 
 
 def sort_across(line, x, sizes, descending, positions):
@@ -46,18 +38,20 @@ def sort_across(line, x, sizes, descending, positions):
     array (lines, size).  Moves each element about once, with its position
     where that is asked for.
     """
-    order = stable_order(x, descending)
-    values = np.take_along_axis(x, order, -1)
     ends = list(accumulate(sizes, initial=0))
     if not len(x) or not ends[-1]:
-        return order if positions else x
+        return np.zeros(x.shape, np.int64) if positions else x
+    order = stable_order(x, descending) if positions else None
+    values = np.take_along_axis(x, order, -1) if positions else sorted_lines(x, descending)
     bounds = _bounds(line, values, sizes, ends, descending)
     counts = np.array(line.allgather(np.diff(bounds, axis=1), [(len(x), line.size)] * line.size))
     arrived = _traded(line, values, bounds, counts)
-    runs = [stable_order(run, descending) for run in arrived]
     if positions:
+        merged = [stable_order(run, descending, runs=True) for run in arrived]
         arrived = _traded(line, order + ends[line.rank], bounds, counts)
-    merged = np.concatenate([run[order] for run, order in zip(arrived, runs)])
+        merged = np.concatenate([run[order] for run, order in zip(arrived, merged)])
+    else:
+        merged = np.concatenate([sorted_lines(run, descending) for run in arrived])
     return _in_place(line, merged, counts, ends).reshape(x.shape)
 
 

@@ -17,10 +17,11 @@ from ..redistribute.carry_out import redistribute
 from ..redistribute.reshard import reshard_to
 from .along import gather_along
 from .owners import as_lines, from_lines, group, sharded
-from .parallel_sort import sort_across, stable_order
+from .parallel_sort import sort_across
 from .reductions import normalise_axis
 from .registry import apply, define
 from .rules import REPLICATE, Rule, cut_coordinates, follow
+from .stable_sort import sorted_lines, stable_order
 
 # Rules -----------------------------------------------------------------------
 
@@ -89,13 +90,7 @@ def _sorted_across(source, slices, axis, positions):
 
 
 def _sort_forward(np, x, axis, descending=False, stable=True):
-    # Equal numbers look alike, but for zeros of either sign.
-    if x.dtype.kind in "biu" or not stable:
-        values = np.sort(x, axis=axis)
-        return np.flip(values, axis) if descending else values
-    if descending:
-        return np.take_along_axis(x, _argsort_forward(np, x, axis, descending), axis)
-    return np.sort(x, axis=axis, stable=True)
+    return from_lines(sorted_lines(as_lines(x, axis), descending), x.shape, axis)
 
 
 def _argsort_forward(np, x, axis, descending=False, stable=True):
@@ -123,7 +118,7 @@ def sort(x, axis=-1, descending=False, stable=True):
     Parameters
     ----------
     descending : the largest first
-    stable : zeros of either sign keep their order; False is quicker
+    stable : equal elements keep their order; they do, also where this is False
 
     NaN is larger than any number.  Along a sharded axis the lines move to
     whole ones on each rank and back, where there are enough of them; else all
@@ -137,7 +132,7 @@ def sort(x, axis=-1, descending=False, stable=True):
 def argsort(x, axis=-1, descending=False, stable=True):
     """The (global) positions that sort x along an axis, int64; equal elements keep their order.
 
-    Parameters and communication as for `sort`; always stable.
+    Parameters and communication as for `sort`.
     """
     x = asarray(x)
     return apply(_argsort, (x,), _line_params("argsort", x, axis, descending, stable))
