@@ -15,7 +15,7 @@ from . import elementwise as ew
 from .device import device_of, moved, on_device, to_device
 from .registry import apply, elementwise
 from .rules import REPLICATE, Rule
-from .shape import as_shape, broadcast_to, reshape
+from .shape import as_shape, broadcast_to, operand, reshape, stack
 
 
 def _dtype(dtype):
@@ -76,11 +76,15 @@ def asarray(data, dtype=None, device=None, copy=None):
     Without a copy the buffer is shared: writing to an array that was given
     changes what the tensor holds, while a write to the tensor copies first.
     A Tensor stays on the tape and distributed; one that is as asked is
-    returned as it is.
+    returned as it is.  A list of Tensors is their `stack`.
     """
     dtype = _dtype(dtype)
     if isinstance(data, Tensor):
         return _as_asked(data, dtype, device, copy)
+    if _holds_tensors(data):
+        if copy is False:
+            raise value_error("asarray: copy=False was given, but a list of tensors must be copied")
+        return _as_asked(_stacked(data), dtype, device, None)
     if not is_array(data) and hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
         return _as_asked(from_dlpack(data), dtype, device, copy)
     raw = as_raw(data, "data", dtype)
@@ -90,6 +94,14 @@ def asarray(data, dtype=None, device=None, copy=None):
     if copy is False and not shared:
         raise value_error("asarray: copy=False was given, but this data, dtype and device need a copy")
     return wrap(raw.copy() if copy and shared else raw, None, None)
+
+
+def _holds_tensors(data):
+    return isinstance(data, (list, tuple)) and any(isinstance(item, Tensor) or _holds_tensors(item) for item in data)
+
+
+def _stacked(data):
+    return stack([_stacked(item) if _holds_tensors(item) else operand(item) for item in data])
 
 
 def _as_asked(x, dtype, device, copy):

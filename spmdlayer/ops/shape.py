@@ -276,17 +276,23 @@ def tile(x, repetitions):
 
 
 def repeat(x, repeats, axis=None):
-    """Each element repeated: an int for all of them, or one count per index along the axis."""
+    """Each element repeated: an int for all of them, or one count per index along the axis.
+
+    A distributed tensor of counts is read by all ranks, which is collective.
+    """
     x = asarray(x)
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalise_axis("repeat", axis, x.ndim)
-    if isinstance(repeats, (int, np.integer)):
-        before, extent, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
-        apart = broadcast_to(expand_dims(x, axis + 1), (*before, extent, int(repeats), *after))
-        return reshape(apart, (*before, extent * int(repeats), *after))
-    positions = np.repeat(np.arange(x.shape[axis]), repeats)
-    return x[(slice(None),) * axis + (positions,)]
+    extent = x.shape[axis]
+    counts = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)
+    if counts.dtype.kind not in "iu" or counts.shape not in ((), (1,), (extent,)) or (counts < 0).any():
+        raise value_error(f"repeat: repeats must be an int or {extent} of them, none negative; {repeats!r} was given")
+    if counts.size == 1:
+        times, before, after = int(counts.reshape(())), x.shape[:axis], x.shape[axis + 1 :]
+        apart = broadcast_to(expand_dims(x, axis + 1), (*before, extent, times, *after))
+        return reshape(apart, (*before, extent * times, *after))
+    return x[(slice(None),) * axis + (np.repeat(np.arange(extent), counts),)]
 
 
 # Joining and cutting -----------------------------------------------------
