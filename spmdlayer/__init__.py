@@ -72,7 +72,7 @@ from .ops.creation import (
     zeros,
     zeros_like,
 )
-from .ops.cumulative import cumulative_sum
+from .ops.cumulative import cumulative_prod, cumulative_sum
 from .ops.device import to_device
 from .ops.elementwise import (
     abs,

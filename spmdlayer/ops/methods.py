@@ -120,6 +120,7 @@ install(
     mT=property(shape.matrix_transpose),
     real=property(ew.real),
     imag=property(ew.imag),
+    cumprod=cumulative.cumulative_prod,
     cumsum=cumulative.cumulative_sum,
     conjugate=ew.conj,
     dot=contraction.dot,

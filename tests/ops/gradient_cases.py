@@ -112,6 +112,26 @@ _functions(
     (lambda x: cumulative.cumulative_sum(x, axis=1), (signed(2, 3),)),
     (cumulative.cumulative_sum, (cmplx(3),)),
     (lambda x: cumulative.cumulative_sum(x, dtype="complex128"), (signed(3),)),
+    (lambda x: cumulative.cumulative_sum(x, axis=0, include_initial=True), (signed(3, 2),)),
+)
+_functions(
+    "cumulative_prod",
+    (lambda x: cumulative.cumulative_prod(x, axis=1), (signed(2, 3),)),
+    (cumulative.cumulative_prod, (cmplx(4),)),
+    (cumulative.cumulative_prod, (np.array([2.0, 0.0, 3.0, 0.0, 1.0]),)),
+    (lambda x: cumulative.cumulative_prod(x, dtype="complex128", include_initial=True), (signed(3),)),
+    (lambda x: cumulative.cumulative_prod(x, axis=0), (signed(0, 2),)),
+)
+_functions(
+    "recurrence",
+    *(
+        (lambda a, b, axis=axis, back=back: REGISTRY["recurrence"].public(a, b, axis=axis, reverse=back), pair)
+        for axis, back, pair in (
+            (0, False, (signed(5), signed(5))),
+            (1, True, (signed(2, 4), cmplx(2, 4))),
+            (0, True, (cmplx(3, 2), signed(3, 2))),
+        )
+    ),
 )
 
 

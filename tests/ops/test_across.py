@@ -44,6 +44,27 @@ def test_a_running_sum_has_a_running_sum_as_its_gradient(mesh):
     assert t.bytes() <= 2 * 8 * (mesh.size - 1)
 
 
+def test_a_running_product_with_zeros(mesh):
+    array = np.array([2.0, -1.0, 0.0, 3.0, 0.5, 0.0, 4.0])
+    x = spmd.shard_tensor(array, mesh, [S(0)])
+    x.requires_grad = True
+    y, sent = traced(lambda: spmd.cumulative_prod(x, include_initial=True))
+    np.testing.assert_array_equal(y.detach().numpy(), np.concatenate([[1.0], array.cumprod()]))
+    assert y.placements == [S(0)]
+    g = spmd.grad(y.sum(), x, create_graph=True)
+    expected = [sum(np.prod(np.delete(array[: k + 1], j)) for k in range(j, 7)) for j in range(7)]
+    np.testing.assert_allclose(g.detach().numpy(), expected)
+    # The gradient is linear in each other factor: its difference quotients are its derivatives.
+    direction = np.arange(1.0, 8.0)
+    second = spmd.grad((g * direction).sum(), x)
+
+    def slope(a):
+        return sum(d * sum(np.prod(np.delete(a[: k + 1], j)) for k in range(j, 7)) for j, d in enumerate(direction))
+
+    quotients = [(slope(array + e) - slope(array - e)) / 2 for e in np.eye(7)]
+    np.testing.assert_allclose(second.numpy(), quotients, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float32", "complex64"])
 @pytest.mark.parametrize("seed", range(4))
 def test_running_sums_of_every_dtype(dtype, seed):
@@ -62,6 +83,10 @@ def test_running_sums_of_every_dtype(dtype, seed):
         assert y.dtype == expected.dtype
         assert y.placements == placed
         assert spmd.cumulative_sum(x, axis=axis, dtype="complex128").dtype == np.complex128
+        product = spmd.cumulative_prod(x, axis=axis)
+        expected = array.cumprod(axis)
+        np.testing.assert_array_equal(product.numpy(), expected)
+        assert (product.dtype, product.placements) == (expected.dtype, placed)
 
 
 def test_inside_a_region_and_from_outside(mesh):
