@@ -155,7 +155,7 @@ def _apply_anew(op, operands, params, key):
 
 def _runs_alike(rule, operands, moved):
     """Whether every call with such operands is the same local code, without moving or counting anything."""
-    if rule.across is not None or rule.attaining:
+    if rule.across is not None or rule.attaining or rule.output is None:  # None: the values may decide the shape
         return False
     for operand, placed, layout in zip(operands, moved, rule.inputs):
         # A number with a layout is part of a Partial sum, and then not the same on every rank.

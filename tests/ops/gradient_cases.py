@@ -290,18 +290,32 @@ for _name, _cases in matrix_cases.CASES.items():
 
 # Sorting and selecting ---------------------------------------------------
 
-POSITIONS = np.array([[0, 2, 2, 1], [1, 0, 2, 2]])
+
+def positions(shape, axis, count, extent):
+    """So many positions on an axis for each line of a shape, some of them equal."""
+    shape = (*shape[:axis], count, *shape[axis + 1 :])
+    return np.arange(np.prod(shape, dtype=int)).reshape(shape) * 7 // 3 % extent
+
+
+def _gathered(x, axis):
+    return REGISTRY["gather_along"].public(x, positions(x.shape, axis, 4, x.shape[axis]), axis=axis)
+
+
+def _added(g, axis):
+    return REGISTRY["spread_along"].public(g, positions(g.shape, axis, g.shape[axis], 5), axis=axis, extent=5)
+
+
 _functions(
     "gather_along",
-    (lambda x: REGISTRY["gather_along"].public(x, POSITIONS, axis=1), (signed(2, 3),)),
-    (lambda x: REGISTRY["gather_along"].public(x, POSITIONS.T, axis=0), (cmplx(3, 2),)),
+    (lambda x: _gathered(x, 1), (signed(2, 3),)),
+    (lambda x: _gathered(x, 0), (cmplx(3, 2),)),
     (lambda x: sorting.topk(x, 2)[0], (signed(2, 5),)),
     (lambda x: sorting.topk(x, 2, axis=0, largest=False)[0], (signed(9, 2),)),
 )
 _functions(
     "spread_along",
-    (lambda g: REGISTRY["spread_along"].public(g, POSITIONS, axis=1, extent=5), (signed(2, 4),)),
-    (lambda g: REGISTRY["spread_along"].public(g, POSITIONS.T, axis=0, extent=3), (cmplx(4, 2),)),
+    (lambda g: _added(g, 1), (signed(2, 4),)),
+    (lambda g: _added(g, 0), (cmplx(4, 2),)),
 )
 _functions(
     "sort",
