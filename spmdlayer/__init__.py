@@ -47,6 +47,7 @@ from .dtypes import (
 )
 from .local_layer import LocalLayer
 from .mesh import ProcessMesh, init_mesh
+from .nn.activations import elu, gelu, leaky_relu, relu, silu
 from .nn.layer import Layer
 from .ops import distributed, methods  # noqa: F401: they install themselves
 from .ops.cardinal_sine import sinc
@@ -158,6 +159,7 @@ from .ops.indexing import take, take_along_axis
 from .ops.inspection import can_cast, finfo, iinfo, isdtype, result_type
 from .ops.inspection import namespace_info as __array_namespace_info__
 from .ops.linear import matmul, outer, vecdot
+from .ops.lookup import interp, one_hot, select, trapezoid
 from .ops.padding import pad
 from .ops.pooling import avg_pool, max_pool
 from .ops.positions import argmax, argmin
@@ -174,6 +176,7 @@ from .ops.reductions import (
     var,
 )
 from .ops.searching import argwhere, digitize, isin, nonzero, searchsorted
+from .ops.segments import index_add, segment_max, segment_mean, segment_min, segment_sum
 from .ops.sets import unique_all, unique_counts, unique_inverse, unique_values
 from .ops.shape import (
     broadcast_to,
@@ -199,6 +202,7 @@ from .ops.sorting import argsort, sort, topk
 from .ops.transforms import hessian, hvp, jacobian, jvp, vjp
 from .placement import Partial, ReduceType, Replicate, Shard
 from .runtime import barrier, get_rank, get_world_size, init_parallel_env
+from .special import softplus
 
 bool = bool_
 newaxis = None

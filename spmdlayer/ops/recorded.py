@@ -148,7 +148,8 @@ def gradient_layout(op, position, layouts, output, cotangent):
 
 def record_local(op, rule, moved, arrays, edges, result, params, spec):
     """The node of an operation on the pieces `arrays` of operands that are placed as its rule needs them."""
-    counts = _attaining(arrays[0], result, params) if rule.attaining else None
+    counting = _attaining if rule.attaining is True else rule.attaining
+    counts = counting(arrays, result, params) if counting else None
     record = what_is_kept(op, moved, arrays, edges, result, params, counts)
     return node_of(op.saves(tuple(edge is not None for edge in edges)), record, edges, arrays, result, spec)
 
@@ -175,8 +176,9 @@ def node_of(flags, record, edges, arrays, result, spec):
     return node if node.region is None else communicating(node)
 
 
-def _attaining(array, result, params):
+def _attaining(arrays, result, params):
     """How many elements attain a maximum or minimum of this rank's piece."""
+    (array,) = arrays
     module = array_module(array)
     axis, whole = params.get("axis"), result
     if not params.get("keepdims", False):

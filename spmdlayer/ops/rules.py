@@ -64,7 +64,8 @@ class Rule:
     inputs : a Layout per operand; None leaves a plain number as it is
     output : the Layout of the result
     params : None (as given), or a function of the mesh coordinate to the local parameters
-    attaining : the result is a maximum or minimum of pieces, which count the elements that attain it
+    attaining : the result is a maximum or minimum of pieces, which count the elements that attain it: True for a
+        reduction over axes, else a function of (arrays, result, params), with this rank's raw pieces
     across : None, or what runs in place of the local forward where pieces need one another: a function of
         (mesh, arrays, params), with this rank's raw pieces and the global parameters, that gives this rank's
         piece of the result and is collective over the mesh.  Where `output` is None, which only the values
@@ -76,7 +77,7 @@ class Rule:
     inputs: tuple
     output: Layout
     params: object = None
-    attaining: bool = False
+    attaining: object = False
     across: object = None
     sends: object = None
 

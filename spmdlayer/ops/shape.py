@@ -9,10 +9,12 @@ import math
 import numpy as np
 
 from ..array import array_module
-from ..autograd.tensor import Tensor, as_raw, asarray
+from ..autograd.tensor import Tensor, as_raw, asarray, wrap
 from ..errors import type_error, value_error
+from ..redistribute.crossing import make_spec
 from .reductions import normalise_axes, normalise_axis
 from .registry import apply, define, unbroadcast
+from .rules import replicated_layout
 from .shape_rules import (
     broadcast_rule,
     concat_rule,
@@ -37,6 +39,19 @@ def as_shape(name, shape):
 def operand(value):
     """A Tensor as it is, anything else as a raw array, which counts as Replicate beside distributed tensors."""
     return value if isinstance(value, Tensor) else as_raw(value)
+
+
+def partners(*values):
+    """Values as operands of several operations: where one is distributed, raw arrays as Replicate tensors beside it."""
+    found = [operand(value) for value in values]
+    mesh = next((x._spec.mesh for x in found if isinstance(x, Tensor) and x._spec is not None), None)
+    if mesh is None:
+        return [asarray(x) for x in found]
+    return [x if isinstance(x, Tensor) else wrap(x, None, _everywhere(mesh, x.shape)) for x in found]
+
+
+def _everywhere(mesh, shape):
+    return make_spec(mesh, replicated_layout(tuple(mesh.shape), shape))
 
 
 # Reshape and its special cases -------------------------------------------

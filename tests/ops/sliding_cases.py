@@ -3,7 +3,8 @@
 import numpy as np
 from case_arrays import cmplx, signed
 
-from spmdlayer.ops import convolution, padding, pooling
+from spmdlayer.nn import activations
+from spmdlayer.ops import convolution, lookup, padding, pooling, segments
 from spmdlayer.ops.registry import REGISTRY
 
 CASES = {}
@@ -78,3 +79,25 @@ for _mode in ("edge", "reflect", "symmetric", "wrap"):
         "unpadded",
         (lambda g, m=_mode: REGISTRY["unpadded"].public(g, widths=((2, 0), (1, 4)), mode=m), (signed(4, 8),)),
     )
+
+
+# Segments, tables, activations -------------------------------------------
+
+IDS = np.array([2, 0, 2, 3, 0])
+_functions("segment_sum", *((lambda x: segments.segment_sum(x, IDS, 5), (x,)) for x in (signed(5), cmplx(5, 2))))
+_functions("segment_sum", (lambda x: segments.segment_mean(x, IDS, 5), (cmplx(5, 2),)))
+_functions("segment_sum", (lambda x, v: segments.index_add(x, [[1, -1]], v, 1), (signed(2, 3), signed(2, 1, 2))))
+for _function in (segments.segment_max, segments.segment_min):
+    # A segment without rows would be infinite.
+    _functions(_function.__name__, (lambda x, f=_function: f(x, IDS, 5)[np.unique(IDS)], (signed(5, 2),)))
+_functions(
+    "gather",
+    (lambda x, p, f: lookup.interp(x, p + np.arange(4.0), f), (2 * signed(6), signed(4) / 9, signed(4))),
+    (lambda x, f: lookup.interp(x, [-1.0, 0.5, 2.0], f, left=0.0), (3 * signed(5), cmplx(3))),
+)
+_functions("multiply", (lambda y, x: lookup.trapezoid(y, x, axis=0), (cmplx(4, 2), signed(4))))
+_functions("where", (lambda x, y: lookup.select([x > 1, x > 0], [x * y, y], 2.0), (signed(5), signed(5))))
+for _name in ("relu", "silu", "gelu"):
+    _functions(_name, (REGISTRY[_name].public, (signed(4),)))
+_functions("expm1", (lambda x: activations.elu(x, 1.3), (signed(4),)))
+_functions("where", (activations.leaky_relu, (signed(4),)))
