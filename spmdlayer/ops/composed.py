@@ -5,11 +5,13 @@ They have their gradients and distributed rules from what they call.
 
 import numpy as np
 
-from ..autograd.tensor import asarray
+from ..autograd.tensor import Tensor, asarray, wrap
 from ..errors import value_error
+from ..redistribute.crossing import make_spec
 from . import elementwise as ew
 from .reductions import all as all_true
 from .reductions import normalise_axis, sum
+from .rules import replicated_layout
 from .shape import broadcast_to, concat, operand
 
 
@@ -47,14 +49,21 @@ def count_nonzero(x, axis=None, keepdims=False):
 
 
 def broadcast_arrays(*arrays):
-    """A list of the tensors, each broadcast to their common shape."""
+    """A list of the tensors, each broadcast to their common shape; arrays beside distributed ones become Replicate."""
     tensors = [operand(array) for array in arrays]
+    mesh = next((tensor.process_mesh for tensor in tensors if isinstance(tensor, Tensor) and tensor.is_dist()), None)
+    if mesh is not None:
+        tensors = [tensor if isinstance(tensor, Tensor) else _replicated(tensor, mesh) for tensor in tensors]
     try:
         shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
     except ValueError:
         shapes = ", ".join(str(tensor.shape) for tensor in tensors)
         raise value_error(f"broadcast_arrays: shapes {shapes} do not broadcast") from None
     return [broadcast_to(tensor, shape) for tensor in tensors]
+
+
+def _replicated(array, mesh):
+    return wrap(array, None, make_spec(mesh, replicated_layout(tuple(mesh.shape), array.shape)))
 
 
 def unstack(x, axis=0):

@@ -226,7 +226,15 @@ bitwise_right_shift = binary("bitwise_right_shift")
 floor = unary("floor", (_zero,))
 ceil = unary("ceil", (_zero,))
 trunc = unary("trunc", (_zero,))
-round = unary("round", (_zero,), doc="To the nearest integer, halves to even, elementwise.")
+_nearest = unary("round", (_zero,))
+
+
+def round(x, decimals=0):
+    """To so many decimals (negative: before the point), halves to even, elementwise."""
+    if decimals == 0:
+        return _nearest(x)
+    scale = 10.0**decimals
+    return divide(_nearest(multiply(x, scale)), scale)
 
 
 # Complex parts and dtypes ------------------------------------------------

@@ -39,6 +39,7 @@ def array_namespace(self, *, api_version=None):
 
 # Universal functions -----------------------------------------------------
 
+_OTHER_UFUNCS = {np.rint: "round", np.radians: "deg2rad", np.degrees: "rad2deg"}
 _REDUCTIONS = {
     ("add", "reduce"): "sum",
     ("multiply", "reduce"): "prod",
@@ -68,8 +69,8 @@ def _divmod(a, b):
 def _counterpart(ufunc):
     """Our function for a ufunc, or None: the one that has any of its names."""
     root = namespace()
-    if ufunc is np.rint:
-        return root.round
+    if ufunc in _OTHER_UFUNCS:
+        return getattr(root, _OTHER_UFUNCS[ufunc])
     if ufunc is np.divmod:
         return _divmod
     scipy, special = sys.modules.get("scipy.special"), getattr(root, "special", None)
@@ -157,7 +158,7 @@ _OTHER_NAMES = {
     "cumsum": "cumulative_sum",
 }
 _OTHER_PARAMETERS = {"ddof": "correction", "a_min": "min", "a_max": "max"}
-_HINTS = ("optimize", "subok", "order", "casting")  # of how NumPy computes, not what
+_HINTS = ("optimize", "kind", "subok", "casting")  # of how NumPy computes, not what
 
 
 def _where(condition, x=None, y=None):
@@ -208,8 +209,9 @@ def _translated(theirs, ours, args, keywords):
             named.update(value)
         elif parameter.default is inspect.Parameter.empty:
             positional.append(value)
-        elif not _same(value, parameter.default) and name not in _HINTS:
-            named[_OTHER_PARAMETERS.get(name, name)] = value
+        elif not _same(value, parameter.default):
+            named[name] = value
+    named = {_OTHER_PARAMETERS.get(name, name): value for name, value in named.items() if name not in _HINTS}
     for name in named:
         if name not in _parameters(ours):
             raise _refuse(theirs.__name__, name)
