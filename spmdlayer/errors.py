@@ -14,25 +14,26 @@ def set_rank(rank):
     _rank = rank
 
 
-def _located(message):
+def located(message):
+    """A message with this process's rank in front, once it is known."""
     return message if _rank is None else f"[rank {_rank}] {message}"
 
 
 def value_error(message):
     """A ValueError to raise, with this process's rank in its text."""
-    return ValueError(_located(message))
+    return ValueError(located(message))
 
 
 def type_error(message):
     """A TypeError to raise, with this process's rank in its text."""
-    return TypeError(_located(message))
+    return TypeError(located(message))
 
 
 def runtime_error(message):
     """A RuntimeError to raise, with this process's rank in its text."""
-    return RuntimeError(_located(message))
+    return RuntimeError(located(message))
 
 
 def buffer_error(message):
     """A BufferError to raise, with this process's rank in its text."""
-    return BufferError(_located(message))
+    return BufferError(located(message))

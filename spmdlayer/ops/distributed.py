@@ -13,7 +13,7 @@ import numpy as np
 from ..array import is_array
 from ..autograd.tape import Node
 from ..autograd.tensor import Tensor, wrap
-from ..config import state
+from ..config import settings, state
 from ..dtypes import is_inexact
 from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
@@ -22,6 +22,8 @@ from ..redistribute.carry_out import redistribute
 from ..redistribute.crossing import REPLICATE, make_spec
 from ..redistribute.reshard import reshard_to
 from .across import record_across
+from .agreement import run_agreed
+from .complaints import complaint
 from .recorded import record_local
 from .registry import run_forward, set_distributed_apply
 from .rules import Call, rule_of
@@ -82,8 +84,16 @@ def _rule_for(op, mesh, operands, params):
     if found is None:
         if len(_rules) >= _MOST_RULES:
             _rules.clear()
+        _check_dtypes(op, operands, params)
         found = _rules[key] = rule_of(_call(op, mesh, operands, params))
     return found
+
+
+def _check_dtypes(op, operands, params):
+    """Raise before anything moves where an elementwise operation does not take these dtypes."""
+    if op.elementwise:
+        with np.errstate(all="ignore"):
+            run_forward(op, [np.empty(0, x.dtype) if hasattr(x, "dtype") else x for x in operands], params)
 
 
 def _rule_key(operand):
@@ -115,9 +125,15 @@ def _call(op, mesh, operands, params):
 
 def apply_distributed(op, operands, params):
     """Run an operation of which an operand is distributed; all are checked, moved as the rule says, and recorded."""
-    key = key_of(op, operands, params) if state.region is None else None
-    way = known_way(key)
-    return _apply_anew(op, operands, params, key) if way is None else way.run(operands)
+    try:
+        key = key_of(op, operands, params) if state.region is None and not settings.debug else None
+        way = known_way(key)
+        return _apply_anew(op, operands, params, key) if way is None else way.run(operands)
+    except Exception as error:
+        named = complaint(error, op, operands)
+        if named is None:
+            raise
+        raise named from error
 
 
 def _apply_anew(op, operands, params, key):
@@ -126,6 +142,13 @@ def _apply_anew(op, operands, params, key):
     mesh = _common_mesh(op, operands)
     if mesh.coordinate is None or any(isinstance(x, Tensor) and x._spec.layout is None for x in operands):
         return _outside(op, mesh, operands, params)
+    if settings.debug:
+        return run_agreed(op, operands, params, mesh, lambda: _apply_checked(op, mesh, operands, params, key))
+    return _apply_checked(op, mesh, operands, params, key)
+
+
+def _apply_checked(op, mesh, operands, params, key):
+    """An operation on this rank's mesh."""
     rule = _rule_for(op, mesh, operands, params)
     moved = [_as_needed(operand, layout, mesh) for operand, layout in zip(operands, rule.inputs)]
     arrays = [x._data if isinstance(x, Tensor) else x for x in moved]

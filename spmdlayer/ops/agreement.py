@@ -1,0 +1,73 @@
+"""In debug mode: do all ranks run the same operation on the same arguments, and did it end well on all of them?
+
+One small record before each distributed operation, and one after it.  What
+differs, or a failure on one rank, becomes an error on every rank.
+"""
+
+import json
+
+import numpy as np
+
+from ..array import is_array
+from ..autograd.tensor import Tensor
+from ..comm import channel
+from ..config import state
+from ..errors import located, value_error
+from ..redistribute.agree import fingerprint
+
+_FEW = 8  # elements of which the values are shown
+_KINDS = {
+    kind.__name__: kind
+    for kind in (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError, np.linalg.LinAlgError)
+}
+
+
+def run_agreed(op, operands, params, mesh, run):
+    """The result of `run()`, once all ranks of the mesh agree on the call; raises on all ranks where one does."""
+    line = channel(mesh, None)
+    _compare(op, mesh, [json.loads(text) for text in line.record(json.dumps(_call(op, operands, params)).encode())])
+    result, error = None, None
+    try:
+        result = run()
+    except Exception as caught:
+        error = caught
+    told = line.record(b"" if error is None else f"{type(error).__name__} {error}".encode())
+    if error is not None:
+        raise error
+    for rank, text in zip(mesh.process_ids, told):
+        if text:
+            name, _, reason = text.decode().partition(" ")
+            raise _KINDS.get(name, RuntimeError)(located(f"{op.name}: rank {rank} failed: {reason}"))
+    return result
+
+
+def _call(op, operands, params):
+    """What all ranks must have in common: {what: its text}."""
+    found = {"the operation": op.name}
+    found.update((f"operand {position}", _operand(operand)) for position, operand in enumerate(operands))
+    found.update((f"parameter {name}", _value(value)) for name, value in params.items())
+    return found
+
+
+def _operand(operand):
+    if not isinstance(operand, Tensor):
+        return _value(operand)
+    layout = operand._spec.layout
+    splits = "" if layout.is_default else f", pieces of {[sizes for sizes in layout.splits if sizes is not None]}"
+    recorded = "" if operand._node is None or not state.grad_enabled else ", requires grad"
+    return f"{operand.dtype.name} {layout.shape} as {list(layout.placements)}{splits}{recorded}"
+
+
+def _value(value):
+    if not is_array(value):
+        return f"{type(value).__name__} {value!r}"
+    shown = repr(value.tolist()) if value.size <= _FEW else f"hash {fingerprint(value):016x}"
+    return f"{value.dtype.name} {value.shape} with {shown}"
+
+
+def _compare(op, mesh, calls):
+    for what in dict.fromkeys(name for call in calls for name in call):
+        texts = [call.get(what, "nothing") for call in calls]
+        if any(text != texts[0] for text in texts):
+            ranks = [f"rank {rank} has {text}" for rank, text in zip(mesh.process_ids, texts)]
+            raise value_error(f"{op.name}: the ranks of {mesh!r} disagree on {what}: {'; '.join(ranks)}")
