@@ -45,7 +45,10 @@ def config(**options):
     ----------
     debug : bool
         Check at every call what is otherwise checked now and then: values
-        and gradients declared ``Replicate`` are compared on all ranks.
+        and gradients declared ``Replicate`` are compared on all ranks, and
+        before and after each distributed operation the ranks tell one another
+        what they call and whether it failed, so that what only some do, or
+        do with other arguments, raises on all.
         Default: the environment variable ``SPMDLAYER_DEBUG``, else False.
     verify : bool
         Compare what is declared ``Replicate`` at calls 1, 2, 4, 8, ... of a

@@ -9,6 +9,7 @@ import numpy as np
 from ..autograd.tensor import Tensor
 from ..comm import channel
 from ..errors import value_error
+from ..ops.complaints import shown
 from ..ops.distributed import call_of
 from ..ops.factors import broadcast_terms, contraction_rule
 from ..ops.registry import apply
@@ -72,8 +73,8 @@ class StackError(LinAlgError):
 def described(name, reason, index, shape):
     """The message for a matrix that an operation cannot be done with."""
     if not index:
-        return f"{name}: the matrix, of shape {tuple(shape)}, {reason}"
-    return f"{name}: the matrix at index {index} of the stack, of shape {tuple(shape)}, {reason}"
+        return f"{name}: the matrix, of shape {shape}, {reason}"
+    return f"{name}: the matrix at index {index} of the stack, of shape {shape}, {reason}"
 
 
 def guarded(name, reason, function, a, *others, alone=None):
@@ -114,7 +115,7 @@ def _in_whole(error, op, mesh, operands, params):
         return f"{op.name}: {error}"
     layout = rule_of(call_of(op, operands, params)).inputs[0]
     index = tuple(_global(layout, mesh.coordinate, dim, place) for dim, place in enumerate(error.index))
-    return described(op.name, error.reason, index, operands[0].shape)
+    return described(op.name, error.reason, index, shown(operands[0]))
 
 
 def _varies(x):

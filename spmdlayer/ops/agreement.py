@@ -31,7 +31,7 @@ def run_agreed(op, operands, params, mesh, run):
         result = run()
     except Exception as caught:
         error = caught
-    told = line.record(b"" if error is None else f"{type(error).__name__} {error}".encode())
+    told = line.record(b"" if error is None else f"{_kind(error)} {error}".encode())
     if error is not None:
         raise error
     for rank, text in zip(mesh.process_ids, told):
@@ -39,6 +39,11 @@ def run_agreed(op, operands, params, mesh, run):
             name, _, reason = text.decode().partition(" ")
             raise _KINDS.get(name, RuntimeError)(located(f"{op.name}: rank {rank} failed: {reason}"))
     return result
+
+
+def _kind(error):
+    """The name of the kind of error that the other ranks raise."""
+    return next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS), "RuntimeError")
 
 
 def _call(op, operands, params):

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import type_error, value_error
 from . import elementwise as ew
+from .complaints import shown
 from .factors import contraction_rule
 from .linear import matmul, widened
 from .reductions import normalise_axis
@@ -201,7 +202,8 @@ def _extents(subscripts, terms, tensors):
             if known == 1:
                 extents[letter] = extent
             elif extent not in (1, known):
-                raise value_error(f"einsum: {letter!r} in {subscripts!r} has extents {known} and {extent}")
+                shapes = " and ".join(map(shown, tensors))
+                raise value_error(f"einsum: {letter!r} in {subscripts!r} has extents {known} and {extent}, of {shapes}")
     return extents
 
 
@@ -242,7 +244,7 @@ def tensordot(a, b, axes=2):
     pairs = [[axis] if isinstance(axis, (int, np.integer)) else axis for axis in axes]
     left, right = ([normalise_axis("tensordot", axis, x.ndim) for axis in some] for some, x in zip(pairs, (a, b)))
     if [a.shape[axis] for axis in left] != [b.shape[axis] for axis in right]:
-        raise value_error(f"tensordot: axes {left} of shape {a.shape} and {right} of shape {b.shape} do not match")
+        raise value_error(f"tensordot: axes {left} of shape {shown(a)} and {right} of shape {shown(b)} do not match")
     first, second = list(ascii_letters[: a.ndim]), list(ascii_letters[a.ndim : a.ndim + b.ndim])
     for one, other in zip(left, right):
         second[other] = first[one]

@@ -11,6 +11,7 @@ from math import prod
 from ..errors import type_error, value_error
 from ..layout import Layout
 from . import shape as shapes
+from .complaints import shown
 from .convolution_sums import Geometry, input_sum, output_sum, weight_sum
 from .factors import contraction_rule
 from .registry import apply, define, unbroadcast
@@ -135,13 +136,13 @@ def _operands(name, x, weight, groups):
             raise type_error(f"{name}: {what} is bool; numbers are needed")
     if x.ndim not in (3, 4, 5) or weight.ndim != x.ndim:
         raise value_error(
-            f"{name}: x of shape {x.shape} and weight of shape {weight.shape} were given; both need 2 dimensions and "
+            f"{name}: x of shape {shown(x)} and weight of shape {shown(weight)} were given; both need 2 dimensions and "
             "1 to 3 sliding ones"
         )
     per_dimension(name, "groups", groups, 1)
     outer = weight.shape[0]
     if outer % groups:
-        raise value_error(f"{name}: {groups} groups do not divide the first extent of weight, of shape {weight.shape}")
+        raise value_error(f"{name}: {groups} groups do not divide the first extent of weight, of shape {shown(weight)}")
     return x, weight, x.ndim - 2
 
 
@@ -168,8 +169,8 @@ def conv(x, weight, stride=1, padding=0, dilation=1, groups=1):
     x, weight, sliding = _operands("conv", x, weight, groups)
     if x.shape[1] != weight.shape[1] * groups:
         raise value_error(
-            f"conv: weight of shape {weight.shape} with groups={groups} takes {weight.shape[1] * groups} channels; x "
-            f"has shape {x.shape}"
+            f"conv: weight of shape {shown(weight)} with groups={groups} takes {weight.shape[1] * groups} channels; x "
+            f"has shape {shown(x)}"
         )
     window, extents = weight.shape[2:], x.shape[2:]
     stride = per_dimension("conv", "stride", stride, sliding)
@@ -183,7 +184,7 @@ def conv(x, weight, stride=1, padding=0, dilation=1, groups=1):
 
 def _check_window(name, weight):
     if 0 in weight.shape[2:]:
-        raise value_error(f"{name}: weight of shape {weight.shape} has an empty window")
+        raise value_error(f"{name}: weight of shape {shown(weight)} has an empty window")
 
 
 def conv_transpose(x, weight, stride=1, padding=0, dilation=1, groups=1, output_padding=0):
@@ -208,7 +209,7 @@ def conv_transpose(x, weight, stride=1, padding=0, dilation=1, groups=1, output_
     name = "conv_transpose"
     x, weight, sliding = _operands(name, x, weight, groups)
     if x.shape[1] != weight.shape[0]:
-        raise value_error(f"{name}: weight of shape {weight.shape} takes {weight.shape[0]} channels; x has {x.shape}")
+        raise value_error(f"{name}: weight of shape {shown(weight)} takes {weight.shape[0]} channels; x has {shown(x)}")
     _check_window(name, weight)
     window, counts = weight.shape[2:], x.shape[2:]
     stride = per_dimension(name, "stride", stride, sliding)
@@ -224,7 +225,7 @@ def conv_transpose(x, weight, stride=1, padding=0, dilation=1, groups=1, output_
         for n, s, d, k, (before, after), more in zip(counts, stride, dilation, window, padding, extra)
     )
     if min((*counts, *extents)) < 1:
-        raise value_error(f"{name}: the result would have extents {extents}, from x of shape {x.shape}")
+        raise value_error(f"{name}: the result would have extents {extents}, from x of shape {shown(x)}")
     return apply(
         _conv_input, (x, weight), {"geometry": Geometry(window, stride, padding, dilation, int(groups), extents)}
     )

@@ -14,6 +14,7 @@ from ..redistribute.crossing import make_spec
 from . import elementwise as ew
 from . import reductions
 from .along import spread_along
+from .complaints import shown
 from .reductions import sum as sum_
 from .registry import apply, define
 from .rules import REPLICATE, Rule, replicated_layout
@@ -58,7 +59,7 @@ def bincount(x, weights=None, minlength=0):
     """
     x = asarray(x)
     if x.ndim != 1:
-        raise value_error(f"bincount: x must have 1 dimension, its shape is {x.shape}")
+        raise value_error(f"bincount: x must have 1 dimension, its shape is {shown(x)}")
     if x.dtype.kind not in "iu" and x.size:
         raise type_error(f"bincount: x must be integers, {x.dtype.name} was given")
     length = minlength
@@ -71,7 +72,7 @@ def bincount(x, weights=None, minlength=0):
         return apply(_bincount, (ew.astype(x, "int64"),), {"length": length})
     weights = asarray(weights)
     if weights.shape != x.shape:
-        raise value_error(f"bincount: weights of shape {weights.shape} for an x of shape {x.shape}")
+        raise value_error(f"bincount: weights of shape {shown(weights)} for an x of shape {shown(x)}")
     if not is_inexact(weights.dtype):
         weights = ew.astype(weights, "float64")
     return spread_along(weights, ew.astype(x, "int64"), axis=0, extent=length)
@@ -106,7 +107,7 @@ def histogram(x, bins=10, range=None, weights=None, density=False):
     else:
         weights = asarray(weights)
         if weights.shape != x.shape:
-            raise value_error(f"histogram: weights of shape {weights.shape} for an x of shape {x.shape}")
+            raise value_error(f"histogram: weights of shape {shown(weights)} for an x of shape {shown(x)}")
         kept = ew.where(inside, weights, np.zeros((), weights.dtype))
         hist = spread_along(ravel(kept), ravel(places), axis=0, extent=count)
     if density:

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 
 from ..array import array_module
+from ..errors import value_error
 from ..layout import Layout
 from ..placement import Partial, Shard
 from .fetching import Fetcher
@@ -340,8 +341,17 @@ def setitem_rule(call):
     return Rule((cut.source, value), cut.source, cache(cut.local))
 
 
+def _check_fits(shape, place):
+    """Raise unless a value of a shape broadcasts to the place; like NumPy this allows more leading dims of extent 1."""
+    extra = max(len(shape) - len(place), 0)
+    given = zip(reversed(shape[extra:]), reversed(place))
+    if any(size != 1 for size in shape[:extra]) or any(size not in (1, wanted) for size, wanted in given):
+        raise value_error(f"setitem: a value of shape {shape} does not broadcast to the place's shape {place}")
+
+
 def _value_layout(call, cut, result):
     """The layout of a value that is written to an operand of which `result` is read; None for a plain number."""
+    _check_fits(call.shapes[1], cut.result.shape)
     value = _operand_layout(call.shapes[1], result, result.ndim - len(call.shapes[1]))
     partial = tuple(
         place if place.kind == "partial" else placement

@@ -17,6 +17,7 @@ from ..errors import type_error, value_error
 from ..redistribute.reshard import reshard_to, without_partials
 from . import elementwise as ew
 from .along import gather_along
+from .complaints import shown
 from .fetching import agree_on_bounds, out_of_bounds
 from .index_form import ARRAY, Span, index_form, raw_index
 from .index_rules import gather_rule, getitem_rule, setitem_rule, spread_at_rule, spread_rule
@@ -214,13 +215,13 @@ def take_along_axis(x, indices, axis=-1):
     axis = normalise_axis("take_along_axis", axis, x.ndim)
     indices = _integers("take_along_axis", indices)
     if indices.ndim != x.ndim:
-        raise value_error(f"take_along_axis: indices of shape {indices.shape} for a tensor of shape {x.shape}")
+        raise value_error(f"take_along_axis: indices of shape {shown(indices)} for a tensor of shape {shown(x)}")
     others = [tuple(shape[:axis]) + (1,) + tuple(shape[axis + 1 :]) for shape in (x.shape, indices.shape)]
     try:
         common = np.broadcast_shapes(*others)
     except ValueError:
         raise value_error(
-            f"take_along_axis: indices of shape {indices.shape} for a tensor of shape {x.shape} and axis {axis}; the "
+            f"take_along_axis: indices of shape {shown(indices)} for a tensor of shape {shown(x)} and axis {axis}; the "
             "other extents must be equal, or 1"
         ) from None
     x, indices = (_stretched(value, (*common[:axis], value.shape[axis], *common[axis + 1 :])) for value in (x, indices))

@@ -9,6 +9,7 @@ from ..dtypes import is_complex, is_half
 from ..errors import value_error
 from . import elementwise as ew
 from . import reductions
+from .complaints import shown
 from .factors import broadcast_terms, contraction_rule
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
@@ -90,9 +91,9 @@ def matmul(a, b):
     """
     a, b = operand(a), operand(b)
     if a.ndim == 0 or b.ndim == 0:
-        raise value_error(f"matmul: shapes {a.shape} and {b.shape} were given; a number multiplies with *")
+        raise value_error(f"matmul: shapes {shown(a)} and {shown(b)} were given; a number multiplies with *")
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else -1]:
-        raise value_error(f"matmul: the inner dimensions of shapes {a.shape} and {b.shape} differ")
+        raise value_error(f"matmul: the inner dimensions of shapes {shown(a)} and {shown(b)} differ")
     return apply(_matmul, (a, b))
 
 
@@ -106,10 +107,10 @@ def vecdot(a, b, axis=-1):
     """
     a, b = operand(a), operand(b)
     if a.ndim == 0 or b.ndim == 0:
-        raise value_error(f"vecdot: shapes {a.shape} and {b.shape} were given; a number multiplies with *")
+        raise value_error(f"vecdot: shapes {shown(a)} and {shown(b)} were given; a number multiplies with *")
     first, second = (reductions.normalise_axis("vecdot", axis, x.ndim) for x in (a, b))
     if a.shape[first] != b.shape[second] or a.ndim - first != b.ndim - second:
-        raise value_error(f"vecdot: axis {axis} of shapes {a.shape} and {b.shape} is not one of the same extent")
+        raise value_error(f"vecdot: axis {axis} of shapes {shown(a)} and {shown(b)} is not one of the same extent")
     products = ew.multiply(a.conj() if is_complex(a.dtype) else a, b)
     return reductions.sum(products, first - a.ndim, products.dtype)
 

@@ -9,6 +9,7 @@ from ..autograd.tensor import asarray
 from ..dtypes import is_complex, is_half, is_inexact, lowest
 from ..errors import type_error, value_error
 from . import elementwise as ew
+from .complaints import shown
 from .padding import pad
 from .registry import apply, define
 from .rules import LINEAR, Rule, follow
@@ -131,7 +132,7 @@ def _checked(name, x, window, stride, padding, dilation):
     sliding = len(window) if isinstance(window, (tuple, list)) else x.ndim - 2
     if not 1 <= sliding <= x.ndim:
         raise value_error(
-            f"{name}: window {window!r} was given for a tensor of shape {x.shape}; an int slides over all dimensions "
+            f"{name}: window {window!r} was given for a tensor of shape {shown(x)}; an int slides over all dimensions "
             "but the first two, of which there must be one; a tuple over the last ones"
         )
     window = per_dimension(name, "window", window, sliding)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..autograd.tensor import asarray, install
 from ..errors import value_error
+from .complaints import shown
 from .owners import global_flat, global_positions, group, members_along, sharded
 from .reductions import normalise_axis
 from .registry import apply, define
@@ -107,7 +108,7 @@ def _position(op, x, axis, keepdims):
     if axis is not None:
         axis = normalise_axis(op.name, axis, x.ndim)
     if (x.size if axis is None else x.shape[axis]) == 0:
-        raise value_error(f"{op.name}: no elements to compare, the tensor has shape {x.shape} and axis is {axis}")
+        raise value_error(f"{op.name}: no elements to compare, the tensor has shape {shown(x)} and axis is {axis}")
     return apply(op, (x,), {"axis": axis, "keepdims": bool(keepdims)})
 
 

@@ -12,6 +12,7 @@ from ..errors import type_error, value_error
 from ..redistribute.reshard import reshard_to, without_partials
 from . import elementwise as ew
 from .along import gather_along
+from .complaints import shown
 from .reductions import count_along, normalise_axes
 from .shape import expand_dims, moveaxis, permute_dims, reshape
 from .sorting import argsort, take_selected
@@ -25,7 +26,7 @@ def _lines(name, x, axis):
     axes = normalise_axes(name, axis, x.ndim)
     count = count_along(x.shape, axes)
     if not count:
-        raise value_error(f"{name}: no elements to choose from, the tensor has shape {x.shape} and axis is {axis}")
+        raise value_error(f"{name}: no elements to choose from, the tensor has shape {shown(x)} and axis is {axis}")
     kept = [dim for dim in range(x.ndim) if dim not in axes]
     x = permute_dims(x, (*kept, *axes)) if axes[:-1] or axes != (x.ndim - 1,) else x
     x = x if len(axes) == 1 else reshape(x, (*x.shape[: len(kept)], count))

@@ -15,6 +15,7 @@ from ..dtypes import dtype as as_dtype
 from ..dtypes import highest, is_complex, is_half, is_inexact, lowest
 from ..errors import type_error, value_error
 from . import elementwise as ew
+from .complaints import shown
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
 from .rules import (
@@ -171,7 +172,7 @@ def _extreme(op, x, axis, keepdims):
     x = asarray(x)
     params = _reduction_params(op.name, x, axis, keepdims)
     if count_along(x.shape, params["axis"]) == 0:
-        raise value_error(f"{op.name}: no elements to compare, the tensor has shape {x.shape} and axis is {axis}")
+        raise value_error(f"{op.name}: no elements to compare, the tensor has shape {shown(x)} and axis is {axis}")
     return apply(op, (x,), params)
 
 

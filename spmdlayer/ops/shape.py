@@ -12,6 +12,7 @@ from ..array import array_module
 from ..autograd.tensor import Tensor, as_raw, asarray, wrap
 from ..errors import type_error, value_error
 from ..redistribute.crossing import make_spec
+from .complaints import shown
 from .reductions import normalise_axes, normalise_axis
 from .registry import apply, define, unbroadcast
 from .rules import replicated_layout
@@ -85,7 +86,7 @@ def reshape(x, shape, copy=None):
     x = asarray(x)
     result = apply(_reshape, (x,), {"shape": _complete(as_shape("reshape", shape), x.shape)})
     if copy is False and x.size and not array_module(x._data).may_share_memory(result._data, x._data):
-        raise value_error(f"reshape: copy=False was given, but {x.shape} to {shape} needs a copy here")
+        raise value_error(f"reshape: copy=False was given, but {shown(x)} to {shape} needs a copy here")
     return result
 
 
@@ -128,7 +129,7 @@ def squeeze(x, axis=None):
         axes = normalise_axes("squeeze", axis, x.ndim)
     wrong = [index for index in axes if x.shape[index] != 1]
     if wrong:
-        raise value_error(f"squeeze: dimension {wrong[0]} of shape {x.shape} has more or less than one element")
+        raise value_error(f"squeeze: dimension {wrong[0]} of shape {shown(x)} has more or less than one element")
     return apply(_squeeze, (x,), {"axis": axes})
 
 
@@ -192,7 +193,7 @@ def matrix_transpose(x):
     """The last two dimensions exchanged."""
     x = asarray(x)
     if x.ndim < 2:
-        raise value_error(f"matrix_transpose: at least 2 dimensions are needed, the shape is {x.shape}")
+        raise value_error(f"matrix_transpose: at least 2 dimensions are needed, the shape is {shown(x)}")
     return swapaxes(x, -1, -2)
 
 
@@ -271,7 +272,7 @@ def broadcast_to(x, shape):
     x, shape = asarray(x), as_shape("broadcast_to", shape)
     extra = len(shape) - x.ndim
     if extra < 0 or any(old not in (1, new) for old, new in zip(x.shape, shape[extra:])):
-        raise value_error(f"broadcast_to: shape {x.shape} does not broadcast to {shape}")
+        raise value_error(f"broadcast_to: shape {shown(x)} does not broadcast to {shape}")
     return apply(_broadcast_to, (x,), {"shape": shape})
 
 
@@ -346,7 +347,9 @@ def concat(arrays, axis=0):
     for position, tensor in enumerate(tensors):
         shape = tensor.shape
         if len(shape) != len(first) or shape[:axis] + shape[axis + 1 :] != first[:axis] + first[axis + 1 :]:
-            raise value_error(f"concat: shapes {first} and {shape} (tensor {position}) differ outside axis {axis}")
+            raise value_error(
+                f"concat: shapes {shown(tensors[0])} and {shown(tensor)} (tensor {position}) differ outside axis {axis}"
+            )
     return apply(_concat, tensors, {"axis": axis})
 
 
@@ -356,9 +359,10 @@ _concat.public = concat
 def stack(arrays, axis=0):
     """Tensors of one shape joined along a new axis of the result."""
     tensors = _operands("stack", arrays)
-    shapes = sorted({tensor.shape for tensor in tensors})
-    if len(shapes) > 1:
-        raise value_error(f"stack: all tensors must have one shape, {shapes[0]} and {shapes[1]} were given")
+    for tensor in tensors:
+        if tensor.shape != tensors[0].shape:
+            given = f"{shown(tensors[0])} and {shown(tensor)}"
+            raise value_error(f"stack: all tensors must have one shape, {given} were given")
     axis = normalise_axis("stack", axis, tensors[0].ndim + 1)
     return concat([with_dimension(tensor, axis) for tensor in tensors], axis)
 

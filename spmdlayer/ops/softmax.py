@@ -7,6 +7,7 @@ from ..dtypes import is_complex, is_half, is_inexact
 from ..errors import type_error, value_error
 from . import elementwise as ew
 from . import reductions
+from .complaints import shown
 from .registry import apply, define
 from .rules import whole_axis_rule
 from .shape import squeeze
@@ -103,7 +104,7 @@ def logsumexp(x, axis=None, keepdims=False):
         raise type_error("logsumexp: complex numbers have no largest one; take real(x) or abs(x) first")
     axes = reductions.normalise_axes("logsumexp", axis, x.ndim)
     if reductions.count_along(x.shape, axes) == 0:
-        raise value_error(f"logsumexp: no elements to add, the tensor has shape {x.shape} and axis is {axis}")
+        raise value_error(f"logsumexp: no elements to add, the tensor has shape {shown(x)} and axis is {axis}")
     total = _cast(_logsumexp(_cast(x, _working_dtype(x.dtype)), axes), _result_dtype(x.dtype))
     return total if keepdims else squeeze(total, axes)
 

@@ -16,6 +16,7 @@ from ..placement import Shard
 from ..redistribute.carry_out import redistribute
 from ..redistribute.reshard import reshard_to
 from .along import gather_along
+from .complaints import shown
 from .owners import as_lines, from_lines, group, sharded
 from .parallel_sort import sort_across
 from .reductions import normalise_axis
@@ -222,7 +223,7 @@ def topk(x, k, axis=-1, largest=True):
     except AttributeError:
         raise type_error(f"topk: k must be an int, {k!r} was given") from None
     if not 0 <= count <= x.shape[axis]:
-        raise value_error(f"topk: k is {count}; axis {axis} of the shape {x.shape} has {x.shape[axis]} elements")
+        raise value_error(f"topk: k is {count}; axis {axis} of the shape {shown(x)} has {x.shape[axis]} elements")
     indices = apply(_topk, (x,), {"k": count, "axis": axis, "largest": bool(largest)})
     return take_selected(x, indices, axis), indices
 
