@@ -108,7 +108,7 @@ def test_singular_matrices_on_one_rank_raise_on_all():
     array[5] = 0
     for placement in (spmd.Shard(0), spmd.Shard(0, 2)):
         x = spmd.shard_tensor(array, mesh(), [placement])
-        message = r"the matrix at index \(5,\) of the stack, of shape \(7, 2, 2\) as \[Shard\(0\)\], is"
+        message = r"the matrix at index \(5,\) of the stack, of shape \(7, 2, 2\) as \[Shard\(0.*\)\], is"
         with parallel_raises(np.linalg.LinAlgError, f"inv: {message} singular"):
             linalg.inv(x)
         with parallel_raises(ValueError, f"solve: {message} singular"):
