@@ -15,6 +15,7 @@ from ..redistribute.crossing import make_spec
 from .complaints import shown
 from .reductions import normalise_axes, normalise_axis
 from .registry import apply, define, unbroadcast
+from .reshaping import reshape_rule
 from .rules import replicated_layout
 from .shape_rules import (
     broadcast_rule,
@@ -22,7 +23,6 @@ from .shape_rules import (
     expand_rule,
     flip_rule,
     permute_rule,
-    reshape_rule,
     roll_rule,
     squeeze_rule,
 )
@@ -57,10 +57,17 @@ def _everywhere(mesh, shape):
 
 # Reshape and its special cases -------------------------------------------
 
+
+def _reshape_vjp(g, p, xp):
+    if "layouts" in p:  # in the global view: back to where it came from
+        return apply(_reshape, (g,), {"shape": p.shapes[0], "layout": p.layouts[0]})
+    return xp.reshape(g, p.shapes[0])
+
+
 _reshape = define(
     "reshape",
-    lambda np, x, shape: x.reshape(shape),
-    (lambda g, p, xp: xp.reshape(g, p.shapes[0]),),
+    lambda np, x, shape, layout=None: x.reshape(shape),
+    (_reshape_vjp,),
     rule=reshape_rule,
 )
 

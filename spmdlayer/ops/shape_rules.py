@@ -1,19 +1,16 @@
-"""Rules of operations that change the shape: reshape, permutations, repetition, joining.
+"""Rules of operations that change the shape: permutations, repetition, reversals, joining.
 
 They only move elements, so most Partial operands pass through; see
 `rules.moving`.
 """
 
 from itertools import accumulate
-from math import prod
 
 import numpy as np
 
 from ..array import array_module
-from ..layout import Layout
-from ..placement import Shard
 from .moving import Mover, Run
-from .rules import REPLICATE, Rule, cut_coordinates, follow, joint_partial, kept_partials, layout_like, moving
+from .rules import REPLICATE, Rule, follow, joint_partial, kept_partials, layout_like, moving
 
 # Dimensions that stay apart ------------------------------------------------
 
@@ -51,92 +48,12 @@ def broadcast_rule(call):
     extra = len(shape) - len(given)
     dims = [dim + extra if size == shape[dim + extra] else None for dim, size in enumerate(given)]
     rule = _moved(call, dims, shape)
-    return Rule(rule.inputs, rule.output, _local_shape(rule.output))
+    return Rule(rule.inputs, rule.output, local_shape(rule.output))
 
 
-def _local_shape(layout):
+def local_shape(layout):
     """The parameter `shape` of the local call: the result's piece."""
     return lambda coord: {"shape": layout.local_shape(coord)}
-
-
-# Reshape -------------------------------------------------------------------
-
-
-def _groups(before, after):
-    """The smallest groups of dims of both shapes that have equal products, without dims of extent 1."""
-    left = [dim for dim, size in enumerate(before) if size != 1]
-    right = [dim for dim, size in enumerate(after) if size != 1]
-    while left:
-        ins, outs = [left.pop(0)], [right.pop(0)]
-        while (sizes := prod(before[dim] for dim in ins)) != (others := prod(after[dim] for dim in outs)):
-            if sizes < others:
-                ins.append(left.pop(0))
-            else:
-                outs.append(right.pop(0))
-        yield ins, outs
-
-
-def _outermost(before, after):
-    """{dim: (new dim, inner, new inner)} for the dims that are the outermost of their group.
-
-    An index along the dim is the position `index * inner` in the group, one
-    along the new dim `index * new inner`.
-    """
-    if 0 in before:
-        return {}
-    return {
-        ins[0]: (outs[0], prod(before[dim] for dim in ins[1:]), prod(after[dim] for dim in outs[1:]))
-        for ins, outs in _groups(before, after)
-    }
-
-
-def _carry_dim(layout, dim, found, shape):
-    """How a sharded dim becomes a dim of the result: (placements by axis, sizes of the pieces), or None.
-
-    Every boundary between pieces must be one between indices of the new dim.
-    """
-    new, inner, new_inner = found
-    cuts = layout.cuts(dim)
-    pieces = {coord: layout.intervals(coord, dim) for coord in cut_coordinates(layout, dim)}
-    ends = [end * inner for piece in pieces.values() for interval in piece for end in interval]
-    if any(number % new_inner for number in (*ends, *(block * inner for _, block in cuts if block is not None))):
-        return None
-    pieces = {c: [tuple(end * inner // new_inner for end in part) for part in piece] for c, piece in pieces.items()}
-    shards = {axis: Shard(new, None if block is None else block * inner // new_inner) for axis, block in cuts}
-    if all(block is None for _, block in cuts):
-        return shards, tuple(stop - start for ((start, stop),) in pieces.values())
-    # Blocks that several axes deal out need not be dealt out in the same way along the new dim.
-    placements = tuple(shards.get(axis, REPLICATE) for axis in range(len(layout.mesh_shape)))
-    dealt = Layout(layout.mesh_shape, placements, shape)
-    same = all(_filled(dealt.intervals(coord, new)) == _filled(piece) for coord, piece in pieces.items())
-    return (shards, None) if same else None
-
-
-def _filled(intervals):
-    return [interval for interval in intervals if interval[0] < interval[1]]
-
-
-def reshape_rule(call):
-    """A sharded dim stays so where its pieces stay contiguous and whole; only the others' mesh axes are replicated."""
-    before, after = call.shapes[0], call.params["shape"]
-    source, outermost = call.layouts[0], _outermost(call.shapes[0], call.params["shape"])
-    outputs, splits = {}, [None] * len(after)
-    for dim in range(len(before)):
-        while axes := source.sharding_axes(dim):
-            carried = _carry_dim(source, dim, outermost[dim], after) if dim in outermost else None
-            if carried is not None:
-                outputs.update(carried[0])
-                splits[outermost[dim][0]] = carried[1]
-                break
-            source = source.with_placement(axes[-1], REPLICATE)  # what is left may do
-    kept = kept_partials(source.placements, moving(call.dtypes[0]))
-    inputs = tuple(
-        placement if placement.kind == "shard" or axis in kept else REPLICATE
-        for axis, placement in enumerate(source.placements)
-    )
-    placements = tuple(outputs.get(axis, placement) for axis, placement in enumerate(inputs))
-    output = Layout(call.mesh_shape, placements, after, tuple(splits))
-    return Rule((source.with_placements(inputs),), output, _local_shape(output))
 
 
 # Lines ---------------------------------------------------------------------

@@ -146,6 +146,28 @@ def test_moves(seed):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
+SHAPES = [(12,), (3, 4), (4, 3), (2, 6), (2, 2, 3), (1, 12), (3, 1, 4), (6, 2), (5, 3), (15,), (3, 5), (1, 3, 5)]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_reshapes(seed):
+    random = np.random.default_rng([seed, 5])
+    mesh, before = draw(random, meshes()), draw(random, SHAPES)
+    after = draw(random, [shape for shape in SHAPES if np.prod(shape) == np.prod(before)])
+    array = random.normal(size=before)
+    placed = [p if not p.is_partial() else P("sum") for p in placements_for(random, mesh, array)]
+    print(f"seed {seed}, mesh {mesh.shape}, placements {placed}, from {before} to {after}")
+    x = distribute(random, mesh, array, placed)
+    x.requires_grad = True
+    y = spmd.reshape(x, after)
+    np.testing.assert_allclose(y.detach().numpy(), array.reshape(after), rtol=1e-12, atol=1e-12)
+    weight = random.normal(size=after)
+    g = spmd.grad((y * y * weight).sum(), x, create_graph=True)
+    np.testing.assert_allclose(g.detach().numpy(), 2 * array * weight.reshape(before), rtol=1e-9, atol=1e-9)
+    h = spmd.grad((g * g).sum(), x)
+    np.testing.assert_allclose(h.numpy(), 8 * array * weight.reshape(before) ** 2, rtol=1e-9, atol=1e-9)
+
+
 # Where it is, and what travels ---------------------------------------------
 
 

@@ -201,9 +201,10 @@ def test_like():
     "before, after, source, target",
     [
         ((8, 6), (48,), S(0), S(0)),  # the outermost dim of a merged group
-        ((8, 6), (48,), S(1), None),
+        ((8, 6), (48,), S(1), S(0, 3)),  # each row is dealt out
+        ((48,), (8, 6), S(0, 3), S(1)),
+        ((8, 6), (48,), S(1, 1), S(0, 1)),
         ((48,), (8, 6), S(0), S(0)),
-        ((48,), (3, 16), S(0), None),  # 24 is no multiple of 16
         ((8, 6), (2, 4, 6), S(1), S(2)),  # a dim of its own
         ((8, 6), (4, 2, 6), S(0), S(0)),
         ((8, 6), (6, 8), S(0), S(0)),
@@ -211,13 +212,35 @@ def test_like():
         ((3, 8, 6), (3, 48), S(1), S(1)),
         ((8, 6), (48,), S(0, 2), S(0, 12)),
         ((48,), (8, 6), S(0, 12), S(0, 2)),
-        ((48,), (8, 6), S(0, 4), None),
-        ((0, 6), (6, 0), S(0), None),
+        ((0, 6), (6, 0), S(0), R),
     ],
 )
-def test_reshape(before, after, source, target):
-    expected = [[source], [target]] if target else [[R], [R]]
+def test_reshape_where_pieces_stay(before, after, source, target):
+    expected = [[source if target != R else R], [target]]
     assert placed("reshape", (2,), [(before, [source])], shape=after) == expected
+    assert rule("reshape", (2,), [(before, [source])], shape=after).across is None
+
+
+@pytest.mark.parametrize(
+    "before, after, source, target",
+    [
+        ((48,), (3, 16), S(0), S(0)),  # 24 is no multiple of 16
+        ((48,), (8, 6), S(0, 4), S(0)),
+        ((3, 5), (15,), S(1), S(0)),
+        ((1, 6), (6,), S(0), S(0)),
+        ((2, 15), (5, 6), S(1), S(0)),
+    ],
+)
+def test_reshape_where_elements_move(before, after, source, target):
+    found = rule("reshape", (2,), [(before, [source])], shape=after)
+    assert [list(found.inputs[0].placements), list(found.output.placements)] == [[source], [target]]
+    assert found.across is not None
+    assert sum(found.sends((k,)) for k in range(2)) < 8 * np.prod(before)
+
+
+def test_reshape_sends_what_changes_its_rank():
+    found = rule("reshape", (2,), [((3, 5), [S(1)])], shape=(15,))  # columns 0 1 2 and 3 4, then 0 to 7 and 8 to 14
+    assert [found.sends((k,)) for k in range(2)] == [8 * len({10, 11, 12}), 8 * len({3, 4})]
 
 
 def test_reshape_keeps_the_pieces():
@@ -228,9 +251,9 @@ def test_reshape_keeps_the_pieces():
     assert [found.params(coord)["shape"] for coord in ((0, 0), (1, 1))] == [(6,), (6,)]
 
 
-def test_reshape_gathers_only_what_it_must():
-    assert placed("reshape", (2, 2), [((8, 4), [S(0), S(1)])], shape=(32,)) == [[S(0), R], [S(0), R]]
-    assert placed("reshape", (2, 2), [((4, 3), [S(0), S(0)])], shape=(2, 6)) == [[S(0), R], [S(0), R]]
+def test_reshape_on_two_axes():
+    assert placed("reshape", (2, 2), [((8, 4), [S(0), S(1)])], shape=(32,)) == [[S(0), S(1)], [S(0), S(0)]]
+    assert placed("reshape", (2, 2), [((4, 3), [S(0), S(0)])], shape=(2, 6)) == [[S(0), S(0)], [S(0), S(1)]]
     assert placed("reshape", (2,), [((8,), [P("prod")])], shape=(2, 4)) == [[P("prod")], [P("prod")]]
 
 
