@@ -18,7 +18,7 @@ from .complaints import shown
 from .reductions import sum as sum_
 from .registry import apply, define
 from .rules import REPLICATE, Rule, replicated_layout
-from .searching import searchsorted, value_everywhere
+from .searching import is_outside, searchsorted, value_everywhere
 from .shape import ravel
 
 
@@ -60,7 +60,7 @@ def bincount(x, weights=None, minlength=0):
     x = asarray(x)
     if x.ndim != 1:
         raise value_error(f"bincount: x must have 1 dimension, its shape is {shown(x)}")
-    if x.dtype.kind not in "iu" and x.size:
+    if x.dtype.kind not in "iu" and x.size and not is_outside(x):
         raise type_error(f"bincount: x must be integers, {x.dtype.name} was given")
     length = minlength
     if x.size:

@@ -14,10 +14,15 @@ from .rules import REPLICATE, Rule, layout_like, replicated, replicated_layout
 from .shape import operand
 
 
+def is_outside(x):
+    """Whether this rank is not among those of a tensor's mesh, so that it has a placeholder."""
+    return x._spec is not None and x._spec.mesh.coordinate is None
+
+
 def value_everywhere(x):
     """The whole value of a tensor or array as a raw array, on every rank; gathers a distributed one."""
     x = asarray(x)
-    if x._spec is None or x._spec.mesh.coordinate is None:
+    if x._spec is None or is_outside(x):
         return x._data
     return reshard_to(x, replicated_layout(x._spec.layout.mesh_shape, x.shape))._data
 
@@ -154,7 +159,7 @@ def nonzero(x):
     if x._spec is None:
         return tuple(wrap(part, None, None) for part in x._data.nonzero())
     found = argwhere(x)
-    return tuple(found[:, dim] for dim in range(x.ndim))
+    return (found,) * x.ndim if is_outside(x) else tuple(found[:, dim] for dim in range(x.ndim))
 
 
 _argwhere.public = argwhere

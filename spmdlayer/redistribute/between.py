@@ -18,7 +18,7 @@ from ..dtypes import dtype as dtype_of
 from ..errors import value_error
 from ..layout import Layout
 from ..mesh import ProcessMesh
-from ..placement import normalise
+from ..placement import Shard, normalise
 from ..plan import plan_between
 from .carry_out import exchange
 from .crossing import REPLICATE, DistributedOp, communicating_node, make_spec, zeros
@@ -162,7 +162,7 @@ def _describe(x, source, target):
     mine = _encode(x) if source.coordinate is not None else b""
     rows = line.record(mine)
     first = union.process_ids.index(source.process_ids[0])
-    return _decode(bytes(rows[first]), source, x._spec.placements)
+    return _decode(bytes(rows[first]), source)
 
 
 def _encode(x):
@@ -170,25 +170,31 @@ def _encode(x):
     name = x.dtype.name.encode()
     parts = [struct.pack("<BBB", x._node is not None, len(name), len(layout.shape)), name]
     parts.append(struct.pack(f"<{len(layout.shape)}q", *layout.shape))
+    for placement in layout.placements:
+        cut = (placement.dim, placement.block or 0) if placement.kind == "shard" else (-1, 0)
+        parts.append(struct.pack("<2q", *cut))
     for splits in layout.splits or (None,) * len(layout.shape):
         sizes = () if splits is None else splits
         parts.append(struct.pack(f"<q{len(sizes)}q", len(sizes), *sizes))
     return b"".join(parts)
 
 
-def _decode(data, mesh, placements):
+def _decode(data, mesh):
     requires_grad, name_length, ndim = struct.unpack_from("<BBB", data)
     offset = 3
     name = data[offset : offset + name_length].decode()
     offset += name_length
     shape = struct.unpack_from(f"<{ndim}q", data, offset)
     offset += 8 * ndim
+    placements = []
+    for _ in range(mesh.ndim):
+        dim, block = struct.unpack_from("<2q", data, offset)
+        offset += 16
+        placements.append(REPLICATE if dim < 0 else Shard(dim, block or None))
     splits = []
     for _ in range(ndim):
         (count,) = struct.unpack_from("<q", data, offset)
         offset += 8
         splits.append(struct.unpack_from(f"<{count}q", data, offset) if count else None)
         offset += 8 * count
-    placements = normalise(placements, mesh.ndim, ndim, mesh.dim_names)
-    plain = tuple(REPLICATE if p.kind == "partial" else p for p in placements)
-    return Layout(mesh.shape, plain, shape, tuple(splits)), dtype_of(name), bool(requires_grad)
+    return Layout(mesh.shape, tuple(placements), shape, tuple(splits)), dtype_of(name), bool(requires_grad)

@@ -230,3 +230,29 @@ def test_isin_under_random_placements(seed):
     expected = np.isin(x, members, invert=invert)
     for elements, others in ((t, m), (t, members), (x, m)):
         np.testing.assert_array_equal(spmd.isin(elements, others, invert=invert).numpy(), expected)
+
+
+# Ranks outside the mesh ------------------------------------------------------
+
+
+@pytest.mark.mpi
+def test_ranks_outside_the_mesh_take_no_part():
+    n = spmd.get_world_size()
+    everyone, mesh = line(), spmd.ProcessMesh(list(range(max(1, n - 1))))
+    x = np.array([3, 0, 1, 3, 0, 2, 2])
+    t = spmd.shard_tensor(x, mesh, [S(0)])
+    expected = [
+        (spmd.sort(t), np.sort(x)),
+        (spmd.argmax(t), 0),
+        (spmd.topk(t, 2)[1], [0, 3]),
+        (spmd.nonzero(t)[0], np.flatnonzero(x)),
+        (spmd.unique_all(t).indices, [1, 2, 5, 0]),
+        (spmd.unique_inverse(t).inverse_indices, x),
+        (spmd.searchsorted(spmd.sort(t), t), np.searchsorted(np.sort(x), x)),
+        (spmd.isin(t, [2, 3]), np.isin(x, [2, 3])),
+        (spmd.bincount(t), np.bincount(x)),
+        (spmd.median(t), 2.0),
+    ]
+    for k, (found, value) in enumerate(expected):
+        found = spmd.reshard(found, everyone, [R])
+        np.testing.assert_array_equal(found.to_local().numpy(), value, err_msg=str(k))
