@@ -20,11 +20,14 @@ from .gamma_functions import (
     gammaincc,
     gammaln,
     gammasgn,
+    hyp1f1,
+    hyp2f1,
     loggamma,
     multigammaln,
+    poch,
     polygamma,
     psi,
     zeta,
 )
-from .integrals import exp1, expi, sici
+from .integrals import exp1, expi, expn, fresnel, sici, spence
 from .logarithmic import entr, expit, kl_div, log_expit, logit, rel_entr, softplus, xlog1py, xlogy

@@ -1,4 +1,4 @@
-"""The gamma function and its relatives (DLMF chapters 5, 8 and 25)."""
+"""The gamma function, its relatives and hypergeometric functions (DLMF chapters 5, 8, 13, 15 and 25)."""
 
 import math
 
@@ -134,6 +134,24 @@ betainc = special_function(
     "betainc(a, b, x)",
     (None, None, _betainc_vjp),
     "The regularised incomplete beta function, the integral of t^(a-1) (1-t)^(b-1) from 0 to x over beta(a, b).",
+)
+poch = special_function(
+    "poch(z, m)",
+    (
+        lambda g, a, b, y, xp: g * y * (xp.digamma(a + b) - xp.digamma(a)),
+        lambda g, a, b, y, xp: g * y * xp.digamma(a + b),
+    ),
+    "The rising factorial, gamma(z + m) / gamma(z).",
+)
+hyp1f1 = special_function(
+    "hyp1f1(a, b, x)",
+    (None, None, lambda g, a, b, c, xp: g * a / b * xp.hyp1f1(a + 1, b + 1, c)),
+    "The confluent hypergeometric function 1F1(a; b; x).",
+)
+hyp2f1 = special_function(
+    "hyp2f1(a, b, c, x)",
+    (None, None, None, lambda g, a, b, c, d, xp: g * a * b / c * xp.hyp2f1(a + 1, b + 1, c + 1, d)),
+    "Gauss's hypergeometric function 2F1(a, b; c; x).",
 )
 _zeta = special_function(
     "zeta(x, q)",

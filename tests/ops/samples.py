@@ -21,7 +21,16 @@ for _module in pkgutil.walk_packages(spmd.__path__, "spmdlayer."):  # so that th
 
 SAMPLES = {**VALUES, **CASES}
 # Operations whose parameters fit one shape alone, which nobody checks: only vjps call them.
-FIXED = {"spread", "spread_at", "select", "unselect", "half_spectrum", "place_diagonal"}
+FIXED = {
+    "spread",
+    "spread_at",
+    "select",
+    "unselect",
+    "half_spectrum",
+    "place_diagonal",
+    "window_max_shares",
+    "window_max_means",
+}
 _REFUSED = (ValueError, TypeError, IndexError, ZeroDivisionError)
 
 

@@ -46,6 +46,10 @@ def test_dtypes():
     assert found.dtype == np.int16
     np.testing.assert_array_equal(found.numpy(), [-(2**15), 3])
     assert spmd.segment_mean(np.array([3, 4]), ids, 2).numpy().tolist() == [0, 3.5]
+    brain = spmd.tensor([3.0, -4.0], dtype="bfloat16")
+    for function in (spmd.segment_max, spmd.segment_sum, spmd.segment_mean):
+        assert function(brain, ids, 2).dtype == spmd.bfloat16
+    assert spmd.astype(spmd.segment_min(brain, ids, 2), "float32").numpy().tolist() == [np.inf, -4]
     ones = spmd.tensor(np.ones(5000), dtype="float16")
     for function, expected in ((spmd.segment_sum, 5000), (spmd.segment_mean, 1)):
         found = function(ones, np.zeros(5000, int), 1)
