@@ -175,9 +175,9 @@ from .ops.reductions import (
     sum,
     var,
 )
-from .ops.searching import argwhere, digitize, isin, nonzero, searchsorted
+from .ops.searching import argwhere, digitize, flatnonzero, isin, nonzero, searchsorted
 from .ops.segments import index_add, segment_max, segment_mean, segment_min, segment_sum
-from .ops.sets import unique_all, unique_counts, unique_inverse, unique_values
+from .ops.sets import unique, unique_all, unique_counts, unique_inverse, unique_values
 from .ops.shape import (
     broadcast_to,
     concat,

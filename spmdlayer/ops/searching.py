@@ -1,4 +1,4 @@
-"""Where values are: searchsorted, digitize, nonzero, argwhere, isin."""
+"""Where values are: searchsorted, digitize, nonzero, flatnonzero, argwhere, isin."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from .indexing import take
 from .owners import group, group_rows
 from .registry import apply, define
 from .rules import REPLICATE, Rule, layout_like, replicated, replicated_layout
-from .shape import operand
+from .shape import operand, ravel
 
 
 def is_outside(x):
@@ -160,6 +160,11 @@ def nonzero(x):
         return tuple(wrap(part, None, None) for part in x._data.nonzero())
     found = argwhere(x)
     return (found,) * x.ndim if is_outside(x) else tuple(found[:, dim] for dim in range(x.ndim))
+
+
+def flatnonzero(x):
+    """The indices in the flattened x of the elements that are not zero: 1-d, int64; as `nonzero`."""
+    return nonzero(ravel(x))[0]
 
 
 _argwhere.public = argwhere

@@ -1,9 +1,9 @@
-"""unique_values, unique_counts, unique_inverse, unique_all.
+"""unique_values, unique_counts, unique_inverse, unique_all, and NumPy's unique.
 
 Each rank reduces what it has to a table: its different values, where in the
 (flattened, global) array each occurs first, and how often.  The tables are
 gathered and merged, so what travels is as much as there are different values.
-NaN differs from NaN, as the Array API wants it.
+NaN differs from NaN, as the Array API wants it (but for NumPy's `unique`).
 """
 
 from typing import NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 
 from ..array import array_module
 from ..autograd.tensor import Tensor, asarray, wrap
+from ..redistribute.crossing import make_spec
 from .owners import global_flat, group, group_rows
 from .registry import apply, define
 from .rules import REPLICATE, Rule, replicated, replicated_layout
@@ -107,7 +108,9 @@ def _rows(np, x, table, places):
     if nan.size:
         own = table["place"][numbers:]
         order = np.argsort(own)
-        rows[nan] = numbers + order[np.searchsorted(own[order], places[nan])]
+        # Where all NaN are one row, their places come behind its own.
+        found = np.searchsorted(own[order], places[nan], side="right") - 1
+        rows[nan] = numbers + order[found]
     return np.asarray(rows, np.int64)
 
 
@@ -174,6 +177,40 @@ def unique_inverse(x):
 def unique_values(x):
     """The different elements of x, ascending; see `unique_all`."""
     return _column(_tabulated(x)[1], "value")
+
+
+def unique(x, return_index=False, return_inverse=False, return_counts=False):
+    """The different elements of x, ascending, as `numpy.unique`: all NaN count as one.
+
+    Returns
+    -------
+    values, or a tuple of them and what is asked for, in this order: indices,
+    inverse_indices, counts as of `unique_all`, which says what communicates.
+    """
+    x, table = _tabulated(x)
+    table = _with_one_nan(table)
+    results = [_column(table, "value")]
+    if return_index:
+        results.append(_column(table, "place"))
+    if return_inverse:
+        results.append(apply(_unique_rows, (x, table)))
+    if return_counts:
+        results.append(_column(table, "count"))
+    return tuple(results) if len(results) > 1 else results[0]
+
+
+def _with_one_nan(table):
+    """A table, as a tensor, with the rows of all NaN as one."""
+    rows, spec = table._data, table._spec
+    if rows.dtype.names is None:  # outside the mesh
+        return table
+    numbers = int((rows["value"] == rows["value"]).sum())
+    if len(rows) - numbers < 2:
+        return table
+    rest = rows[numbers:]
+    rows = rows[: numbers + 1].copy()
+    rows["count"][-1], rows["place"][-1] = rest["count"].sum(), rest["place"].min()
+    return wrap(rows, None, spec and make_spec(spec.mesh, replicated_layout(spec.layout.mesh_shape, rows.shape)))
 
 
 def _tabulated(x):

@@ -176,6 +176,7 @@ def test_nonzero():
             assert ours.dtype == np.int64
             np.testing.assert_array_equal(ours.numpy(), theirs)
         np.testing.assert_array_equal(spmd.argwhere(spmd.asarray(array)).numpy(), np.argwhere(array))
+        np.testing.assert_array_equal(spmd.flatnonzero(spmd.asarray(array)).numpy(), np.flatnonzero(array))
     with pytest.raises(ValueError, match="nonzero: at least 1 dimension"):
         spmd.nonzero(spmd.tensor(1.0))
 

@@ -28,6 +28,16 @@ def check(t, x):
     np.testing.assert_array_equal(spmd.unique_values(t).numpy(), values)
     assert [part.tolist() for part in spmd.unique_counts(t)][1] == counts.tolist()
     np.testing.assert_array_equal(spmd.unique_inverse(t).inverse_indices.numpy(), inverse.reshape(x.shape))
+    for options in (
+        {},
+        {"return_counts": True},
+        dict.fromkeys(["return_index", "return_inverse", "return_counts"], True),
+    ):
+        expected = np.unique(x, **options)
+        parts = spmd.unique(t, **options)
+        assert isinstance(parts, tuple) == bool(options)
+        for ours, theirs in zip(parts if options else [parts], expected if options else [expected], strict=True):
+            np.testing.assert_array_equal(ours.numpy().reshape(-1), theirs.reshape(-1))
     return found
 
 

@@ -160,6 +160,23 @@ def test_gradients_under_random_placements(seed):
     np.testing.assert_allclose(spmd.grad(g.sum(), t).numpy(), 2.0 * chosen)
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float32", "complex128"])
+def test_every_dtype_across_ranks(dtype):
+    kind, random = spmd.dtype(dtype), np.random.default_rng(6)
+    x = np.asarray(random.integers(0, 2 if dtype == "bool" else 50, 31), kind)
+    t = spmd.shard_tensor(spmd.tensor(x, dtype=kind), line(), [S(0)])
+    for descending in (False, True):
+        order = order_of(x.astype(complex), 0, descending)
+        found = spmd.sort(t, descending=descending)
+        assert found.dtype == kind
+        np.testing.assert_array_equal(found.numpy(), x[order])
+        np.testing.assert_array_equal(spmd.argsort(t, descending=descending).numpy(), order)
+        values, positions = spmd.topk(t, 4, largest=descending)
+        np.testing.assert_array_equal(positions.numpy(), order[:4])
+        np.testing.assert_array_equal(values.numpy(), x[order[:4]])
+
+
 def line():
     return spmd.init_mesh((spmd.get_world_size(),), ("x",))
 
