@@ -1,9 +1,11 @@
 """How errors of use are worded: the rank first, then what is wrong.
 
-Errors of use are `ValueError` and `TypeError`.  Every message names the
+Errors of use are `ValueError` (for an axis NumPy's `AxisError`) and `TypeError`.  Every message names the
 argument, what was given and what would be right; the rank is put in front
 once it is known.
 """
+
+from numpy.exceptions import AxisError
 
 _rank = None
 
@@ -22,6 +24,11 @@ def located(message):
 def value_error(message):
     """A ValueError to raise, with this process's rank in its text."""
     return ValueError(located(message))
+
+
+def axis_error(message):
+    """NumPy's AxisError, a ValueError and an IndexError in one, with this process's rank in its text."""
+    return AxisError(located(message))
 
 
 def type_error(message):

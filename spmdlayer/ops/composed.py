@@ -11,6 +11,7 @@ from ..redistribute.crossing import make_spec
 from . import elementwise as ew
 from .reductions import all as all_true
 from .reductions import normalise_axis, sum
+from .registry import apply, elementwise
 from .rules import replicated_layout
 from .shape import broadcast_to, concat, operand
 
@@ -73,11 +74,15 @@ def unstack(x, axis=0):
     return tuple(x[(slice(None),) * axis + (index,)] for index in range(x.shape[axis]))
 
 
+_isclose, _ = elementwise("isclose", forward=lambda np, a, b, **limits: np.isclose(a, b, **limits))
+
+
 def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan=False):
     """Where |a - b| <= atol + rtol |b|, infinities equal; with equal_nan NaNs too."""
-    near = ew.less_equal(ew.abs(ew.subtract(a, b)), ew.add(atol, ew.multiply(rtol, ew.abs(b))))
-    close = ew.logical_or(ew.equal(a, b), ew.logical_and(near, ew.isfinite(b)))
-    return ew.logical_or(close, ew.logical_and(ew.isnan(a), ew.isnan(b))) if equal_nan else close
+    return apply(_isclose, (a, b), {"rtol": rtol, "atol": atol, "equal_nan": equal_nan})
+
+
+_isclose.public = isclose
 
 
 def allclose(a, b, rtol=1e-5, atol=1e-8, equal_nan=False):

@@ -13,7 +13,7 @@ import numpy as np
 from ..autograd.tensor import asarray
 from ..dtypes import dtype as as_dtype
 from ..dtypes import highest, is_complex, is_half, is_inexact, lowest
-from ..errors import type_error, value_error
+from ..errors import axis_error, type_error, value_error
 from . import elementwise as ew
 from .complaints import shown
 from .registry import apply, define, unbroadcast
@@ -34,7 +34,7 @@ def normalise_axis(name, axis, ndim):
         raise type_error(f"{name}: axis must be an int, {axis!r} was given") from None
     if not -ndim <= index < ndim:
         right = f"{-ndim} to {ndim - 1} is right" if ndim else "a 0-d tensor has none"
-        raise value_error(f"{name}: axis {index} was given for {ndim} dimensions; {right}")
+        raise axis_error(f"{name}: axis {index} was given for {ndim} dimensions; {right}")
     return index % ndim
 
 

@@ -4,7 +4,7 @@ import matrix_cases
 import numpy as np
 
 from spmdlayer import linalg
-from spmdlayer.ops import counting, elementwise, index_form, searching, sets, sorting
+from spmdlayer.ops import composed, counting, elementwise, index_form, searching, sets, sorting
 from spmdlayer.ops.registry import REGISTRY
 
 _random = np.random.default_rng(1)
@@ -51,9 +51,8 @@ _singles("signbit", floats(3, 4))
 _pairs("bitwise_and bitwise_or bitwise_xor", (integers(3, 4), integers(4)), (bools(2, 1), bools(3)))
 _singles("bitwise_invert", integers(3, 4), bools(5))
 _pairs("bitwise_left_shift bitwise_right_shift", (integers(3, 4), abs(integers(4))))
-
-
-_pairs("nextafter", (floats(3, 4), floats(4)))
+_pairs("nextafter isclose", (floats(3, 4), floats(4)))
+_register("isclose", (lambda a, b: composed.isclose(a, b, atol=1.0, equal_nan=True), (floats(3, 4), floats(4))))
 
 
 # Reductions and positions ------------------------------------------------
