@@ -73,7 +73,7 @@ def getitem(x, index):
     """
     form, arrays = index_form(index, x.shape)
     if arrays:
-        if x._spec is not None and x._spec.layout is not None:
+        if x._spec is not None and x._spec.mesh.coordinate is not None:
             return _getitem_at(x, form, arrays)
         return apply(_gather, (x, *arrays), {"index": form})
     sharded = () if x._spec is None else _sharded_ints(x, form)
@@ -385,8 +385,10 @@ def _written(x, value, form, arrays):
     """x with the value written to it, as a new tensor."""
     if x._spec is None:
         return apply(_setitem_at if arrays else _setitem, (x, value, *arrays), {"index": form})
-    if arrays:
+    if arrays and x._spec.mesh.coordinate is not None:
         return _written_at(x, value, form, arrays)
+    if arrays:
+        return apply(_setitem_at, (x, value, *arrays), {"index": form})
     sharded = _sharded_ints(x, form)
     for place in reversed(sharded):
         behind = _place(form[place + 1 :], len(form), [k - place - 1 for k in sharded])

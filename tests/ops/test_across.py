@@ -128,3 +128,27 @@ def test_ranks_that_do_not_reach_it_run_its_gradient_all_the_same(mesh):
     y = spmd.local_map(local, [[S(0)]], in_placements=[[S(0)]], process_mesh=mesh)(x)
     expected = np.array([1.0 + 4.0] * (2 * n - 2) + [4.0, 2.0])
     np.testing.assert_allclose(spmd.grad(y.sum(), x).numpy(), expected)
+
+
+def test_ranks_outside_the_mesh_take_no_part():
+    """On all ranks but the first, if there are more; what they compute comes to all with the last reshard."""
+    n = spmd.get_world_size()
+    everyone = spmd.init_mesh((n,))
+    inner = spmd.ProcessMesh(list(range(1, n)) or [0])
+    array = np.arange(1.0, 8.0)
+    rows = np.array([6, 0, 0, 3])
+
+    def function(x):
+        y = spmd.flip(spmd.cumulative_sum(x))[::-2]
+        z = x[rows] * x[:4]
+        z[np.array([3, 1])] = 2.0
+        return spmd.concat([y, z])
+
+    leaf = spmd.shard_tensor(array, everyone, [S(0)])
+    leaf.requires_grad = True
+    result = function(leaf.reshard(mesh=inner, placements=[S(0)])).reshard(mesh=everyone, placements=[R])
+    local = spmd.tensor(array, requires_grad=True)
+    expected = function(local)
+    np.testing.assert_allclose(result.detach().numpy(), expected.detach().numpy())
+    g = spmd.grad((result * result).sum(), leaf)
+    np.testing.assert_allclose(g.numpy(), spmd.grad((expected * expected).sum(), local).numpy())
