@@ -21,7 +21,7 @@ from .complaints import shown
 from .fetching import agree_on_bounds, out_of_bounds
 from .index_form import ARRAY, Span, index_form, raw_index
 from .index_rules import gather_rule, getitem_rule, setitem_rule, spread_at_rule, spread_rule
-from .masks import can_select, select
+from .masks import can_select, gather_mask
 from .moving import span_run
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
@@ -94,13 +94,13 @@ def _sharded_ints(x, form):
 def _getitem_at(x, form, arrays):
     """x[index] of a distributed tensor, where there are index arrays.
 
-    Masks select, or become positions.  Slices that go backwards or cut blocks
+    Masks are read as such, or become positions.  Slices that go backwards or cut blocks
     are read first; ints for sharded dims become index arrays, as which they
     count beside others.
     """
     place = _only_mask(x, form, arrays)
     if place is not None and can_select(x, arrays[0], place):
-        return apply(select, (x, arrays[0]), {"at": place})
+        return apply(gather_mask, (x, arrays[0]), {"at": place})
     form, arrays = _unmasked(form, arrays)
     if any(array.dtype.kind == "b" for array in arrays):
         return apply(_gather, (x, *arrays), {"index": form})

@@ -18,11 +18,11 @@ from .rules import LINEAR, REPLICATE, Rule, kept_partials, layout_like, moving
 _COUNT = struct.Struct("<q")
 
 
-def _select(np, x, mask, at):
+def _gather(np, x, mask, at):
     return x[(slice(None),) * at + (mask,)]
 
 
-def _unselect(np, g, mask, at):
+def _spread(np, g, mask, at):
     out = np.zeros((*g.shape[:at], *mask.shape, *g.shape[at + 1 :]), g.dtype)
     out[(slice(None),) * at + (mask,)] = g
     return out
@@ -73,7 +73,7 @@ class _Rows:
         return Layout(whole.mesh_shape, placements, shape, splits)
 
 
-def _select_rule(call):
+def _gather_rule(call):
     """Pieces are cut alike along the mask's first dim; the result's pieces are as large as that makes them."""
     at, masked = call.params["at"], range(call.params["at"], call.params["at"] + len(call.shapes[1]))
     layout = call.layouts[0]
@@ -91,12 +91,12 @@ def _select_rule(call):
     rows = _Rows(call, call.shapes[0], pairs, [(layout, own), (call.layouts[1], others)])
 
     def across(mesh, arrays, params):
-        return _select(array_module(arrays[0]), *arrays, **params), rows.selected(mesh, arrays[1])
+        return _gather(array_module(arrays[0]), *arrays, **params), rows.selected(mesh, arrays[1])
 
     return Rule((rows.whole, rows.mask), None, across=across)
 
 
-def _unselect_rule(call):
+def _spread_rule(call):
     """The adjoint: what is selected goes to where the mask is."""
     at, count = call.params["at"], len(call.shapes[1])
     layout, (before, after) = call.layouts[0], (call.shapes[0][:at], call.shapes[0][at + 1 :])
@@ -122,10 +122,10 @@ def _unselect_rule(call):
     def across(mesh, arrays, params):
         g, mask = arrays
         g = redistribute(g, given, rows.selected(mesh, mask), mesh)
-        return _unselect(array_module(g), g, mask, **params)
+        return _spread(array_module(g), g, mask, **params)
 
     return Rule((given, rows.mask), rows.whole, across=across)
 
 
-select = define("select", _select, (lambda g, b, p, xp: xp.unselect(g, b, at=p.at),), rule=_select_rule)
-define("unselect", _unselect, (lambda g, b, p, xp: xp.select(g, b, at=p.at),), rule=_unselect_rule)
+gather_mask = define("gather_mask", _gather, (lambda g, b, p, xp: xp.spread_mask(g, b, at=p.at),), rule=_gather_rule)
+define("spread_mask", _spread, (lambda g, b, p, xp: xp.gather_mask(g, b, at=p.at),), rule=_spread_rule)

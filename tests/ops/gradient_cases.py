@@ -258,11 +258,14 @@ _functions(
     "gather_along",
     (lambda x: indexing.take_along_axis(x, np.array([[0, 0, 2], [1, 0, 1]]), axis=1), (signed(2, 3),)),
 )
-for _name in ("select", "unselect"):  # masks of distributed tensors
+for _name in ("gather_mask", "spread_mask"):  # masks of distributed tensors
     _functions(
         _name,
-        (lambda x, n=_name: REGISTRY[n].public(x, MASK, at=0), (signed(*((2, 3) if _name == "select" else (4,)), 2),)),
-        (lambda x, n=_name: REGISTRY[n].public(x, MASK[0], at=1), (signed(2, 3 if _name == "select" else 2, 2),)),
+        (
+            lambda x, n=_name: REGISTRY[n].public(x, MASK, at=0),
+            (signed(*((2, 3) if _name == "gather_mask" else (4,)), 2),),
+        ),
+        (lambda x, n=_name: REGISTRY[n].public(x, MASK[0], at=1), (signed(2, 3 if _name == "gather_mask" else 2, 2),)),
     )
 
 

@@ -24,8 +24,8 @@ SAMPLES = {**VALUES, **CASES}
 FIXED = {
     "spread",
     "spread_at",
-    "select",
-    "unselect",
+    "gather_mask",
+    "spread_mask",
     "half_spectrum",
     "place_diagonal",
     "window_max_shares",
