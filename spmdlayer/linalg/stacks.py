@@ -14,7 +14,7 @@ from ..ops.distributed import call_of
 from ..ops.factors import broadcast_terms, contraction_rule
 from ..ops.registry import apply
 from ..ops.registry import conj as conjugate
-from ..ops.rules import rule_of
+from ..ops.rules import rule_of, stated
 
 LinAlgError = np.linalg.LinAlgError
 
@@ -50,6 +50,10 @@ def stack_rule(notation, linear=(), extents=lambda call: ()):
     terms = inputs.split(",")
     whole = {factor for factor in notation if factor.isupper()}
 
+    @stated(
+        f'"{",".join(f"...{term}" for term in terms)}->...{output}"',
+        "gathers matrices; a record tells of failures",
+    )
     def rule(call):
         leading, before = broadcast_terms([s[: len(s) - len(term)] for s, term in zip(call.shapes, terms)])
         full = tuple((*b, *term) for b, term in zip(before, terms))

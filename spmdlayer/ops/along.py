@@ -16,7 +16,7 @@ from ..dtypes import is_half
 from ..placement import Partial, Shard
 from .owners import as_lines, from_lines, group, owners_of, send_blocks, sharded
 from .registry import define
-from .rules import LINEAR, REPLICATE, Rule, kept_partials, layout_like
+from .rules import LINEAR, REPLICATE, Rule, kept_partials, layout_like, stated
 
 # On one rank -----------------------------------------------------------------
 
@@ -84,6 +84,10 @@ def _layouts(call, axis, placed, shapes):
     return source, indices, result
 
 
+@stated(
+    "`axis` may be sharded, in the tensor and the positions",
+    "positions and the elements that they name; a few positions are read in place, as Partial sums",
+)
 def _gather_rule(call):
     axis, (shape, wanted) = call.params["axis"], call.shapes
     along = [k for k in call.axes if call.placement(0, k).is_shard(axis)]
@@ -112,6 +116,10 @@ def _gather_rule(call):
     return Rule((source, indices), result, across=lambda mesh, arrays, params: _ask(mesh, source, axis, *arrays))
 
 
+@stated(
+    "`axis` may be sharded, in the values and the positions",
+    "values and their positions; a short result is a Partial sum instead",
+)
 def _spread_rule(call):
     axis, extent, shape = call.params["axis"], call.params["extent"], call.shapes[0]
     target = (*shape[:axis], extent, *shape[axis + 1 :])

@@ -21,6 +21,7 @@ from .linear import matmul, widened
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
+from .rules import stated
 from .shape import operand
 
 
@@ -147,6 +148,7 @@ def _einsum_vjp(g, others, p, i, xp):
     return unbroadcast(xp, grad, shape, p.dtypes[i])
 
 
+@stated("the subscripts are the factors", "the operand that costs least, or nothing: the result is then Partial")
 def _einsum_rule(call):
     terms, output = _terms(call.params["subscripts"])
     return contraction_rule(call, tuple(map(tuple, terms)), tuple(output))

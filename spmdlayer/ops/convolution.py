@@ -16,7 +16,7 @@ from .convolution_sums import Geometry, input_sum, output_sum, weight_sum
 from .factors import contraction_rule
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
-from .rules import Rule
+from .rules import Rule, stated
 from .shape import operand
 from .windows import check_fit, paddings, per_dimension
 
@@ -62,6 +62,10 @@ _IMAGE, _OUTPUT, _WEIGHT = "nc", "no", "oc"
 def _conv_rule(one, other, result):
     """Samples and channels are factors, windows and places must be whole; groups may be sharded as a whole."""
 
+    @stated(
+        "samples, channels and groups are factors; sliding dims must be whole",
+        "the operand that costs least, or nothing: the result is then Partial",
+    )
     def rule(call):
         geometry, shape = call.params["geometry"], _shape(call, result)
         sliding = (None,) * len(geometry.window)

@@ -17,11 +17,12 @@ from .along import spread_along
 from .complaints import shown
 from .reductions import sum as sum_
 from .registry import apply, define
-from .rules import REPLICATE, Rule, replicated_layout
+from .rules import REPLICATE, Rule, replicated_layout, stated
 from .searching import is_outside, searchsorted, value_everywhere
 from .shape import ravel
 
 
+@stated("every rank counts what it has: Partial('sum')", "nothing")
 def _rule(call):
     layout = call.layouts[0]
     pairs = [(p, Partial("sum")) if p.kind == "shard" else (REPLICATE, REPLICATE) for p in layout.placements]

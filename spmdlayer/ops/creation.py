@@ -14,7 +14,7 @@ from ..errors import type_error, value_error
 from . import elementwise as ew
 from .device import device_of, moved, on_device, to_device
 from .registry import apply, elementwise
-from .rules import REPLICATE, Rule
+from .rules import REPLICATE, Rule, stated
 from .shape import as_shape, broadcast_to, operand, reshape, stack
 
 
@@ -151,6 +151,7 @@ def meshgrid(*arrays, indexing="xy"):
 # Elementwise operations without gradients, so that the layout follows the operand's, whose values nobody reads.
 
 
+@stated("as the operand lies; Replicate where it is Partial", "nothing")
 def _like_rule(call):
     """The pieces are where the operand's are; what is Partial there is on every rank here."""
     layout = call.layouts[0]
@@ -158,6 +159,7 @@ def _like_rule(call):
     return Rule((layout,), layout.with_placements(placements))
 
 
+@stated("as the operand lies, Partial too", "nothing")
 def _zeros_like_rule(call):
     """Zeros are Partial of any reduction too."""
     same = call.params.get("dtype") in (None, call.dtypes[0])

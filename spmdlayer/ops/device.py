@@ -13,7 +13,7 @@ from ..array import to_numpy
 from ..autograd.tensor import asarray
 from ..errors import value_error
 from .registry import apply, define
-from .rules import Rule
+from .rules import Rule, stated
 
 CPU = "cpu"
 
@@ -62,11 +62,16 @@ def moved(name, array, device):
         return to_numpy(array) if module is np else module.asarray(array)
 
 
+@stated("as the operand lies", "nothing")
+def _rule(call):
+    return Rule(call.layouts, call.layouts[0])
+
+
 _to_device = define(
     "to_device",
     lambda np, x, device, source: moved("to_device", x, device),
     (lambda g, p, xp: xp.to_device(g, device=p.source, source=p.device),),
-    rule=lambda call: Rule(call.layouts, call.layouts[0]),
+    rule=_rule,
 )
 
 

@@ -15,7 +15,7 @@ from ..dtypes import is_complex
 from ..errors import type_error
 from .registry import apply, binary, elementwise, unary
 from .registry import conj as conjugate
-from .rules import Rule, follow, linear_cast
+from .rules import Rule, follow, linear_cast, stated
 
 _LN2 = math.log(2.0)
 _LN10 = math.log(10.0)
@@ -244,6 +244,7 @@ imag = unary("imag", (lambda g, a, xp: g * 1j if is_complex(a.dtype) else xp.zer
 conj = unary("conj", (lambda g: conjugate(g),), linear="unary", doc="The complex conjugate, elementwise.")
 
 
+@stated("as its operand; a Partial sum or mean stays one unless values are cut off", "nothing")
 def _astype_rule(call):
     """As its operand; a sum of pieces stays one unless the cast cuts values off."""
     shape = call.shapes[0]

@@ -29,6 +29,7 @@ from .rules import (
     moving,
     replicated,
     replicated_layout,
+    stated,
 )
 
 
@@ -170,6 +171,10 @@ def _has_masks(dtypes):
     return any(dtype.kind == "b" for dtype in dtypes)
 
 
+@stated(
+    "slices of sharded dims are read where they are; ints need their dims whole",
+    "what slices with other pieces read from other ranks",
+)
 def getitem_rule(call):
     """Slices of sharded dims are read where they are; what other slices read is sent."""
     cut = Cut(call.layouts[0], call.params["index"], None, moving(call.dtypes[0]))
@@ -198,6 +203,7 @@ def _target(layout, cotangent):
     )
 
 
+@stated("the adjoint of reading by slices", "what goes back to other ranks")
 def spread_rule(call):
     """The adjoint of `getitem_rule`, for the layout of what was read; without that everything is replicated."""
     if call.params.get("layout") is None or call.layouts[0] is None:
@@ -257,6 +263,10 @@ def _reading(call, layout, arrays, keeps, write=False):
     return cut, result, inputs, fetcher
 
 
+@stated(
+    "dims read by slices stay sharded; a sharded index array makes a sharded result",
+    "indices that other ranks do not know, and the elements that they name",
+)
 def gather_rule(call):
     """As `getitem_rule`; where an index array alone is sharded, so is the result.
 
@@ -276,6 +286,7 @@ def gather_rule(call):
     )
 
 
+@stated("the adjoint of reading by index arrays", "elements that go back to other ranks")
 def spread_at_rule(call):
     """The adjoint of `gather_rule`, for the layout of what was read; without that everything is replicated."""
     layout, cotangent = call.params.get("layout"), call.layouts[0]
@@ -327,6 +338,10 @@ def _operand_layout(shape, result, offset):
     return layout_like(result.mesh_shape, placements, shape, [(result, dims)])
 
 
+@stated(
+    "every rank writes what it holds of the place; the result lies as the tensor",
+    "the pieces of the value that other ranks write",
+)
 def setitem_rule(call):
     """Every rank writes what it holds of the place; the value's pieces are brought there."""
     arrays = call.shapes[2:]

@@ -13,6 +13,7 @@ from .complaints import shown
 from .factors import broadcast_terms, contraction_rule
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
+from .rules import stated
 from .shape import operand, with_dimension
 
 _FLOAT32 = np.dtype(np.float32)
@@ -72,6 +73,7 @@ def _matmul_right(g, a, p, xp):
     return unbroadcast(xp, grad, shape, p.dtypes[1])
 
 
+@stated('"...mk,...kn->...mn"', "the operand that costs least, or nothing: the result is then Partial")
 def _matmul_rule(call):
     """Factors "mk,kn->mn", with numbered ones for the leading dimensions."""
     left, right = call.shapes

@@ -13,7 +13,7 @@ from ..placement import Shard
 from ..redistribute.carry_out import redistribute
 from .owners import group
 from .registry import define
-from .rules import LINEAR, REPLICATE, Rule, kept_partials, layout_like, moving
+from .rules import LINEAR, REPLICATE, Rule, kept_partials, layout_like, moving, stated
 
 _COUNT = struct.Struct("<q")
 
@@ -73,6 +73,10 @@ class _Rows:
         return Layout(whole.mesh_shape, placements, shape, splits)
 
 
+@stated(
+    "pieces are cut alike along the mask's first dim, and selected where they are",
+    "a record of how many each rank selects",
+)
 def _gather_rule(call):
     """Pieces are cut alike along the mask's first dim; the result's pieces are as large as that makes them."""
     at, masked = call.params["at"], range(call.params["at"], call.params["at"] + len(call.shapes[1]))
@@ -96,6 +100,7 @@ def _gather_rule(call):
     return Rule((rows.whole, rows.mask), None, across=across)
 
 
+@stated("the adjoint: pieces go back to where the mask is", "elements that lie otherwise")
 def _spread_rule(call):
     """The adjoint: what is selected goes to where the mask is."""
     at, count = call.params["at"], len(call.shapes[1])

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ..dtypes import is_complex
 from .factors import contraction_rule
 from .registry import apply, define, namespace_of
+from .rules import stated
 
 
 class Part(NamedTuple):
@@ -64,6 +65,7 @@ def define_packed(name, forward, vjp, parts, run=apply):
         found = parts(*p.shapes[0][-2:], **given)
         return vjp(unpack(g, found), unpack(y, found), p, xp)
 
+    @stated("stacks stay sharded, matrices must be whole", "gathers matrices")
     def rule(call):
         *leading, rows, columns = call.shapes[0]
         length = sum(prod(part.shape) for part in parts(rows, columns, **call.params))

@@ -7,7 +7,7 @@ from ..dtypes import is_complex, is_half
 from ..errors import type_error, value_error
 from ..layout import Layout
 from .registry import apply, define
-from .rules import LINEAR, Rule, cut_coordinates, follow, moving
+from .rules import LINEAR, Rule, cut_coordinates, follow, moving, stated
 
 _MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
@@ -47,6 +47,7 @@ def _fold_edges(np, g, axis, before, after, mode):
 # Distributed rules ----------------------------------------------------------
 
 
+@stated("with constants dims stay sharded, else padded dims must be whole", "gathers what must be whole")
 def _pad_rule(call):
     """Padded dims stay sharded where the first and the last piece can add constants, else they must be whole."""
     widths, mode, value = (call.params[name] for name in ("widths", "mode", "value"))
@@ -84,6 +85,7 @@ def _local_widths(layout, widths, coord):
     return tuple(local)
 
 
+@stated("padded dims must be whole", "gathers these dims")
 def _unpad_rule(call):
     widths, shape = call.params["widths"], call.shapes[0]
     dims = [None if any(pair) else dim for dim, pair in enumerate(widths)]

@@ -12,7 +12,7 @@ from . import elementwise as ew
 from .complaints import shown
 from .padding import pad
 from .registry import apply, define
-from .rules import LINEAR, Rule, follow
+from .rules import LINEAR, Rule, follow, stated
 from .windows import check_fit, lead_dims, paddings, per_dimension, places, windows_of
 
 _FLOAT32 = numpy.dtype(numpy.float32)
@@ -30,6 +30,7 @@ def _slices(np, x, window, stride, dilation):
 def _rule(keeps=()):
     """The sliding dimensions of the first operand must be whole."""
 
+    @stated("sliding dims must be whole, leading ones stay sharded", "gathers sliding dims")
     def rule(call):
         shape, window = call.shapes[0], call.params["window"]
         lead = shape[: len(shape) - len(window)]

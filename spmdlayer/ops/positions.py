@@ -15,7 +15,7 @@ from .complaints import shown
 from .owners import global_flat, global_positions, group, members_along, sharded
 from .reductions import normalise_axis
 from .registry import apply, define
-from .rules import REPLICATE, Rule, whole_lines_rule
+from .rules import REPLICATE, Rule, stated, whole_lines_rule
 
 
 def _forward(name):
@@ -26,6 +26,7 @@ def _forward(name):
 def _rule(find, extreme):
     """The rule of argmax (find, extreme: np.argmax, np.max) or argmin: pairs travel, or pieces if these are smaller."""
 
+    @stated("pieces are compared where they are", "each rank's extremes and their positions")
     def rule(call):
         layout, axis, itemsize = call.layouts[0], call.params["axis"], call.dtypes[0].itemsize
         source = layout.with_placements(tuple(p if p.kind == "shard" else REPLICATE for p in layout.placements))

@@ -26,6 +26,7 @@ dL/dx + i dL/dy, so a holomorphic f has the vjp g * conj(f'(z)).
 
 import inspect
 import math
+import sys
 
 import numpy as np
 
@@ -121,6 +122,14 @@ def _together(vjps, calls):
     return eval(f"lambda xp, g, s, p=None, i=0: ({listed})", names)
 
 
+def _module_being_imported():
+    """The name of the module that registers an operation, through whatever functions."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "<module>" and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_globals["__name__"]
+
+
 class Op(NodeOp):
     """An operation; see the module's text.
 
@@ -149,6 +158,7 @@ class Op(NodeOp):
         self._all = _together(vjps, [adapter[1] for adapter in adapters]) if elementwise and vjps else None
         self._saves = {}
         self.public = None
+        self.family = _module_being_imported()
         REGISTRY[name] = self
 
     def bound(self, xp):

@@ -14,7 +14,7 @@ from ..layout import Layout
 from ..placement import Shard
 from .fetching import Lookup
 from .owners import global_flat, group, members_along
-from .rules import REPLICATE, Rule, cut_coordinates, kept_partials, moving
+from .rules import REPLICATE, Rule, cut_coordinates, kept_partials, moving, stated
 from .shape_rules import local_shape
 
 # Dims and their groups -----------------------------------------------------
@@ -105,6 +105,10 @@ def _deal_dim(layout, dim, of):
 # The rule ------------------------------------------------------------------
 
 
+@stated(
+    "a sharded dim stays so where its pieces stay contiguous or become blocks, else it gets default pieces",
+    "elements that other ranks get, where pieces do not stay",
+)
 def reshape_rule(call):
     """What stays where it is; along the mesh axes for which nothing does, the elements move to default pieces.
 

@@ -82,6 +82,38 @@ class Rule:
     sends: object = None
 
 
+def stated(words, moves):
+    """Decorator of rules: what they say of themselves in docs/operations.md.
+
+    Parameters
+    ----------
+    words : the rule in words, or in factors as "mk,kn->mn"
+    moves : what is sent; "nothing" apart from operands that do not lie as the rule has them
+    """
+
+    def decorate(rule):
+        rule.words, rule.moves = words, moves
+        return rule
+
+    return decorate
+
+
+_ELEMENTWISE = {
+    None: "elementwise",
+    "unary": "elementwise; a Partial sum or mean stays",
+    "add": "elementwise; Partial sums and means stay",
+    "multiply": "elementwise; one operand may stay a Partial sum or mean",
+    "divide": "elementwise; the first operand may stay a Partial sum or mean",
+}
+
+
+def statement(op):
+    """What an operation's rule says of itself: (words, moves), see `stated`."""
+    if op.rule is not None:
+        return op.rule.words, op.rule.moves
+    return (_ELEMENTWISE[op.linear], "nothing") if op.elementwise else ("replicated", "gathers all operands")
+
+
 def rule_of(call):
     """The Rule of a call: its operation's own, that of elementwise ones, or to replicate all."""
     if call.op.rule is not None:
@@ -293,6 +325,7 @@ def reduction_rule(kind, keeps=()):
     that such an operand is not reduced first.
     """
 
+    @stated(f"over sharded dims the result is Partial({kind!r}); such operands stay so", "nothing")
     def rule(call):
         shape, axes = call.shapes[0], call.params["axis"]
         keepdims = call.params.get("keepdims", False)
@@ -312,6 +345,7 @@ def extreme_rule(kind):
     """The rule of max and min; a Partial of the same kind stays so where there are no gradients (see `moving`)."""
     exact, inexact = reduction_rule(kind, (kind,)), reduction_rule(kind)
 
+    @stated(f"over sharded dims the result is Partial({kind!r})", "nothing")
     def rule(call):
         if is_complex(call.dtypes[0]):  # NumPy orders them, but no reduction over ranks does
             return whole_lines_rule(call)
@@ -328,6 +362,7 @@ def whole_lines_rule(call):
     return Rule((source,), target)
 
 
+@stated("`axis` must be whole, other dims stay sharded", "gathers `axis`, where nothing cheaper is known")
 def whole_axis_rule(call):
     """The rule of what needs whole lines along `axis` and has a result of the same shape (softmax)."""
     shape, axis = call.shapes[0], call.params["axis"]

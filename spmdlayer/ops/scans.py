@@ -13,7 +13,7 @@ import numpy as np
 
 from ..array import array_module
 from .owners import group
-from .rules import REPLICATE, Rule, cut_coordinates, kept_partials, layout_like
+from .rules import REPLICATE, Rule, cut_coordinates, kept_partials, layout_like, stated
 
 
 class Scan(NamedTuple):
@@ -118,6 +118,7 @@ def scan_rule(scan_of, keeps=lambda call: ()):
     keeps : function of the call to the Partial reductions that a single operand keeps
     """
 
+    @stated("the operands in one layout, which the result has too", "the totals of pieces, where `axis` is sharded")
     def rule(call):
         axis, shape = call.params["axis"], call.shapes[0]
         source = _common_layout(call, keeps(call) if len(call.layouts) == 1 else ())

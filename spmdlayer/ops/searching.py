@@ -10,7 +10,7 @@ from ..redistribute.reshard import reshard_to
 from .indexing import take
 from .owners import group, group_rows
 from .registry import apply, define
-from .rules import REPLICATE, Rule, layout_like, replicated, replicated_layout
+from .rules import REPLICATE, Rule, layout_like, replicated, replicated_layout, stated
 from .shape import operand, ravel
 
 
@@ -34,6 +34,7 @@ def _nbytes(call, number):
     return np.prod(call.shapes[number], dtype=float) * getattr(call.dtypes[number], "itemsize", 8)
 
 
+@stated("over a sharded sorted line the counts are Partial sums; else as the values lie", "nothing")
 def _search_rule(call):
     """Counts in the pieces of the sorted line add up; elsewhere the result lies as the values do."""
     line_is_smaller = _nbytes(call, 0) <= _nbytes(call, 1)
@@ -120,6 +121,7 @@ def digitize(x, bins, right=False):
 # Where elements are not zero -------------------------------------------------
 
 
+@stated("every rank looks at its rows", "a record of how many each rank finds")
 def _argwhere_rule(call):
     """Every rank looks at its rows; a record tells how many each has found."""
     layout = call.layouts[0]
@@ -173,6 +175,7 @@ _argwhere.public = argwhere
 # Membership ------------------------------------------------------------------
 
 
+@stated("as the elements lie; a set may be sharded where they are replicated", "nothing")
 def _isin_rule(call):
     """Where the elements are; only where they are on all ranks each looks at its part of the set."""
     meets = Partial("all" if call.params["invert"] else "any")

@@ -15,7 +15,7 @@ from . import elementwise as ew
 from .creation import ones_like
 from .reductions import normalise_axis
 from .registry import apply, define, namespace_of
-from .rules import LINEAR, REPLICATE, Rule, kept_partials, layout_like
+from .rules import LINEAR, REPLICATE, Rule, kept_partials, layout_like, stated
 from .shape import broadcast_to, moveaxis, partners, ravel, reshape
 
 _FLOAT32 = numpy.dtype(numpy.float32)
@@ -72,6 +72,7 @@ def _attaining(arrays, result, params):
 def _segment_rule(kind):
     """Sharded rows are reduced where they are; other dims stay sharded; a sum keeps Partial sums."""
 
+    @stated(f"rows are reduced where they are: Partial({kind!r}); other dims stay sharded", "nothing")
     def rule(call):
         layout = call.layouts[0]
         kept = kept_partials(layout.placements, LINEAR) if kind == "sum" and layout is not None else ()

@@ -15,7 +15,7 @@ from ..autograd.tensor import Tensor, asarray, wrap
 from ..redistribute.crossing import make_spec
 from .owners import global_flat, group, group_rows
 from .registry import apply, define
-from .rules import REPLICATE, Rule, replicated, replicated_layout
+from .rules import REPLICATE, Rule, replicated, replicated_layout, stated
 
 
 class UniqueAllResult(NamedTuple):
@@ -67,6 +67,7 @@ def _sharding(layout):
     return axes, layout.with_placements(tuple(p if p.kind == "shard" else REPLICATE for p in layout.placements))
 
 
+@stated("each rank makes a table of what it has", "the tables of different values")
 def _table_rule(call):
     axes, source = _sharding(call.layouts[0])
     if not axes:
@@ -118,6 +119,7 @@ def _inverse(np, x, table):
     return _rows(np, x.reshape(-1), table, np.arange(x.size)).reshape(x.shape)
 
 
+@stated("each rank looks up its elements", "nothing")
 def _inverse_rule(call):
     """Each rank looks up its elements; nothing communicates."""
     _, source = _sharding(call.layouts[0])

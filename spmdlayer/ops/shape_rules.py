@@ -10,7 +10,7 @@ import numpy as np
 
 from ..array import array_module
 from .moving import Mover, Run
-from .rules import REPLICATE, Rule, follow, joint_partial, kept_partials, layout_like, moving
+from .rules import REPLICATE, Rule, follow, joint_partial, kept_partials, layout_like, moving, stated
 
 # Dimensions that stay apart ------------------------------------------------
 
@@ -20,12 +20,14 @@ def _moved(call, dims, shape):
     return Rule((source,), target)
 
 
+@stated("dims keep their shards", "nothing")
 def permute_rule(call):
     """Dim d of the operand becomes the place of d in `axes`."""
     shape, axes = call.shapes[0], call.params["axes"]
     return _moved(call, [axes.index(dim) for dim in range(len(shape))], tuple(shape[axis] for axis in axes))
 
 
+@stated("the dims that stay keep their shards", "a dropped dim's element, where it is sharded")
 def squeeze_rule(call):
     """The dropped dims must not be sharded."""
     shape, axes = call.shapes[0], call.params["axis"]
@@ -34,6 +36,7 @@ def squeeze_rule(call):
     return _moved(call, dims, tuple(shape[dim] for dim in kept))
 
 
+@stated("dims keep their shards, new ones are on every rank", "nothing")
 def expand_rule(call):
     """The new dims are on every rank."""
     shape, axes = call.shapes[0], call.params["axis"]
@@ -42,6 +45,7 @@ def expand_rule(call):
     return _moved(call, dims, tuple(sizes.get(dim, 1) for dim in range(len(shape) + len(axes))))
 
 
+@stated("dims keep their shards, repeated ones are on every rank", "nothing")
 def broadcast_rule(call):
     """The repeated dims are on every rank, the others as they were."""
     shape, given = call.params["shape"], call.shapes[0]
@@ -65,6 +69,7 @@ def lines_rule(runs):
     `runs(call)` is {dim: its Runs}.
     """
 
+    @stated("pieces stay as large as they are", "the elements that another rank gets")
     def rule(call):
         layout = call.layouts[0]
         kept = kept_partials(layout.placements, moving(call.dtypes[0]))
@@ -107,6 +112,7 @@ def roll_rule(call):
 # Joining -------------------------------------------------------------------
 
 
+@stated("dims beside the joined one keep their shards", "what the new pieces need from other ranks")
 def concat_rule(call):
     """All operands in one layout: that of the leftmost which shards another dim than the joined one.
 

@@ -21,7 +21,7 @@ from .owners import as_lines, from_lines, group, sharded
 from .parallel_sort import sort_across
 from .reductions import normalise_axis
 from .registry import apply, define
-from .rules import REPLICATE, Rule, cut_coordinates, follow
+from .rules import REPLICATE, Rule, cut_coordinates, follow, stated
 from .stable_sort import sorted_lines, stable_order
 
 # Rules -----------------------------------------------------------------------
@@ -44,6 +44,10 @@ def moved_to_another_dim(layout, axis):
 def _lines_rule(positions):
     """The rule of sorting: the result has the operand's layout, without Partials."""
 
+    @stated(
+        "the result lies as the operand",
+        "dims are exchanged where another can be sharded for the time; else a sample sort",
+    )
     def rule(call):
         axis, layout = call.params["axis"], call.layouts[0]
         source = layout.with_placements(tuple(p if p.kind == "shard" else REPLICATE for p in layout.placements))
@@ -167,6 +171,7 @@ def _topk_forward(np, x, k, axis, largest):
     return from_lines(_top_positions(np, as_lines(x, axis), k, largest), shape, axis)
 
 
+@stated("each rank chooses among what it has", "each rank's candidates")
 def _topk_rule(call):
     """Each rank's best candidates meet on all ranks."""
     axis, k = call.params["axis"], call.params["k"]

@@ -12,7 +12,7 @@ import numpy
 from ..dtypes import is_half
 from ..errors import type_error, value_error
 from .registry import define
-from .rules import LINEAR, Rule, follow, moving
+from .rules import LINEAR, Rule, follow, moving, stated
 
 
 def places(extents, window, stride, dilation):
@@ -57,6 +57,7 @@ def lead_dims(ndim, sliding):
     return [*range(ndim - sliding), *(None,) * sliding]
 
 
+@stated("sliding dims must be whole, leading ones stay sharded", "gathers sliding dims")
 def _windows_rule(call):
     shape, window = call.shapes[0], call.params["window"]
     lead = shape[: len(shape) - len(window)]
@@ -66,6 +67,7 @@ def _windows_rule(call):
     return Rule((source,), target)
 
 
+@stated("sliding dims must be whole, leading ones stay sharded", "gathers sliding dims")
 def _fold_rule(call):
     shape, extents = call.shapes[0], call.params["extents"]
     dims = lead_dims(len(shape), 2 * len(extents))
