@@ -14,6 +14,7 @@ class _State(threading.local):
     grad_enabled = True  # operations record themselves on the tape
     region = None  # the innermost open boundary region, or None
     engine = None  # the backward pass that runs, or None
+    guarded = None  # communicating nodes outside of regions that every backward pass comes by: a dict, oldest first
     phase = "forward"  # what the tracer writes beside a collective
 
 

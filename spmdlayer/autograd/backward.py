@@ -56,6 +56,8 @@ def _seed(root, given, create_graph):
     if spec is not None and spec.region is not state.region:
         check_not_in_region("the gradient")
         raise runtime_error("backward: the root is a distributed tensor made inside a region that has ended")
+    if node is None and state.guarded and state.region is None and spec is None:
+        return None, None  # this rank takes part in what other ranks' losses need
     if node is None:
         raise value_error("backward: this tensor does not require grad, so there is nothing to differentiate")
     if node.region is not None and not sees(state.region, node.region):

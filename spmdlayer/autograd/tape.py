@@ -128,6 +128,23 @@ def communicating(node):
     return node
 
 
+def guard(node):
+    """Have every backward pass of this thread come by a communicating node that no region holds.
+
+    All ranks of its group do the same, so the node's op can ask them whether
+    any has a cotangent.  The op decides when to `release` it.
+    """
+    if state.guarded is None:
+        state.guarded = {}
+    state.guarded[node] = None
+
+
+def release(node):
+    """No pass needs to come by the node any more."""
+    if state.guarded is not None:
+        state.guarded.pop(node, None)
+
+
 class Slots(dict):
     """Cotangents of a node with several outputs, by output; missing ones are zero."""
 
@@ -196,11 +213,20 @@ class Engine:
     def run(self):
         """Run all that is pending, until nothing is."""
         outer, phase, grad_mode, region = state.engine, state.phase, state.grad_enabled, state.region
+        if state.guarded and outer is None and region is None:
+            self._come_by(state.guarded)
         state.engine, state.phase, state.grad_enabled = self, "backward", self.create_graph
         try:
             self._loop()
         finally:
             state.engine, state.phase, state.grad_enabled, state.region = outer, phase, grad_mode, region
+
+    def _come_by(self, nodes):
+        """Make nodes run that other ranks may need, whether or not this rank reaches them; to the oldest one."""
+        for node in nodes:
+            self.add(node, None)
+        if self.wanted is not None:
+            self.last = 0
 
     def _loop(self):
         heap, pending, wanted = self.heap, self.pending, self.wanted

@@ -201,6 +201,15 @@ class Channel:
         sent = x.nbytes if self.rank == root else 0
         return gated(self, "bcast", sent, lambda x: exchange.bcast(self, x, root, shape, dtype))(x)
 
+    def sendrecv(self, x, dest, source, shape, dtype):
+        """The array of the rank `source`, while x goes to the rank `dest`; either may be None: nobody.
+
+        `shape` and `dtype` are of what comes; from nobody comes None.
+        """
+        x = None if dest is None else contiguous(x)
+        sent = 0 if dest is None or dest == self.rank else x.nbytes
+        return gated(self, "sendrecv", sent, lambda x: exchange.sendrecv(self, x, dest, source, shape, dtype))(x)
+
     def record(self, data):
         """List of every rank's bytes; quick below 508 of them, with a second round where a rank has more."""
         if watchers and self.size > 1:

@@ -270,6 +270,18 @@ def _trader(channel, dtype, sent, received):
     return trade
 
 
+def sendrecv(channel, x, dest, source, shape, dtype):
+    """An array from one rank while another goes to one; None for either: nobody."""
+    requests, out = [], None
+    if source is not None:
+        out = np.empty(shape, dtype)
+        requests += _pieces(channel.mpi.Irecv, wire(out), source)
+    if dest is not None:
+        requests += _pieces(channel.mpi.Isend, wire(x), dest)
+    _wait(requests)
+    return out
+
+
 def bcast(channel, x, root, shape, dtype):
     """The root's array on every rank."""
     out = x if channel.rank == root else np.empty(shape, dtype)

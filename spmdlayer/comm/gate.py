@@ -19,11 +19,11 @@ _BETWEEN = ("contextlib", "functools", "threading")
 class Event(NamedTuple):
     """One collective of this rank.
 
-    `name` is "allreduce", "reduce_scatter", "allgather", "alltoall", "bcast"
-    or "record" (sizes and the like, not data); `axis` the mesh axis: its name,
-    else its number, a tuple of them, or "mesh"; `bytes` the least that this
-    rank has to send to others; `phase` "forward" or "backward"; `source`
-    "file:line" of the user's code.
+    `name` is "allreduce", "reduce_scatter", "allgather", "alltoall", "bcast",
+    "sendrecv" or "record" (sizes and the like, not data); `axis` the mesh axis:
+    its name, else its number, a tuple of them, or "mesh"; `bytes` the least
+    that this rank has to send to others; `phase` "forward" or "backward";
+    `source` "file:line" of the user's code.
     """
 
     name: str

@@ -68,3 +68,11 @@ def same_values(array, line, entered=0.0):
         return False
     difference, magnitude = spread(array, line)
     return difference <= tolerance(dtype, magnitude, entered)
+
+
+def any_rank(line, *flags):
+    """For each flag whether any rank of the Channel `line` has it set: a tuple of bools; one small exchange."""
+    if line.size == 1:
+        return flags
+    rows = line.record(bytes(map(bool, flags)))
+    return tuple(any(row[k] for row in rows) for k in range(len(flags)))
