@@ -114,7 +114,7 @@ def recorded(line, inputs, results, dtype, vjp, op=COLLECTIVE):
     vjp : see `Call`
     """
     tensors = [wrap(np.asarray(result), None, None) for result in results]
-    if not (state.grad_enabled and is_inexact(dtype)) or not (inputs or results):
+    if not (state.grad_enabled and is_inexact(dtype)):
         return tensors
     call = Call(line, [(tensor.shape, tensor.dtype) for tensor in tensors], vjp)
     node = Node(op, tuple(x._node for x in inputs), None, call)
