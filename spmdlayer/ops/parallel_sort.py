@@ -1,12 +1,10 @@
 """Sorting lines that lie on several ranks: sample sort.
 
-Each rank sorts what it has and shows every `step`-th element.  From these
-samples all ranks choose the same splitters; the elements between two
-splitters go to one rank, which merges the sorted runs that it gets.  What the
-samples guessed wrong moves once more, so that every rank ends with the places
-that it shall have.  (Shi and Schaeffer, Parallel sorting by regular sampling,
-J. Parallel Distrib. Comput. 14, 1992; splitters are (value, position) pairs,
-so that many equal elements are no burden.)
+Each rank sorts what it has.  From samples all ranks choose the same splitters;
+the elements between two splitters go to one rank, which merges the sorted runs
+that it gets.  What the samples guessed wrong moves once more, so that every
+rank ends with the places that it shall have.  (Shi and Schaeffer, Parallel
+sorting by regular sampling, J. Parallel Distrib. Comput. 14, 1992.)
 
 The order is total: by value, then by position, so results are the same for any
 number of ranks, and stable.
@@ -17,9 +15,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from ..redistribute.carry_out import exchange
+from .samples import Samples
 from .stable_sort import sorted_lines, stable_order
-
-SAMPLES = 64  # a rank and line; the final exchange moves about so small a part of everything
 
 
 def sort_across(line, x, sizes, descending, positions):
@@ -43,7 +40,7 @@ def sort_across(line, x, sizes, descending, positions):
         return np.zeros(x.shape, np.int64) if positions else x
     order = stable_order(x, descending) if positions else None
     values = np.take_along_axis(x, order, -1) if positions else sorted_lines(x, descending)
-    bounds = _bounds(line, values, sizes, ends, descending)
+    bounds = _bounds(Samples(line, values, sizes, descending), ends)
     counts = np.array(line.allgather(np.diff(bounds, axis=1), [(len(x), line.size)] * line.size))
     arrived = _traded(line, values, bounds, counts)
     if positions:
@@ -55,38 +52,15 @@ def sort_across(line, x, sizes, descending, positions):
     return _in_place(line, merged, counts, ends).reshape(x.shape)
 
 
-def _bounds(line, values, sizes, ends, descending):
+def _bounds(samples, ends):
     """Where each line of this rank's part is cut: (lines, ranks + 1), the same places in the total order everywhere."""
-    lines, size = values.shape
-    step = max(1, ends[-1] // (len(sizes) * SAMPLES))
-    taken = [n // step for n in sizes]
-    mine = values[:, step - 1 :: step]
-    samples = np.concatenate(line.allgather(mine, [(lines, n) for n in taken]), axis=1)
-    holders = np.repeat(np.arange(len(sizes)), taken)
-    places = np.concatenate([np.arange(n) * step + step - 1 for n in taken])
-    order = stable_order(samples, descending)
-    bounds = np.zeros((lines, len(sizes) + 1), np.int64)
+    lines, size = samples.values.shape
+    bounds = np.zeros((lines, len(ends)), np.int64)
     bounds[:, -1] = size
-    for rank in range(1, len(sizes)):
-        before = ends[rank] // step  # so many samples, about, belong before this rank
-        if ends[rank] == ends[-1]:
-            bounds[:, rank] = size
-        elif before:
-            for row, chosen in enumerate(order[:, before - 1]):
-                bounds[row, rank] = _count_before(
-                    values[row], samples[row, chosen], holders[chosen], places[chosen], line.rank, descending
-                )
+    for rank in range(1, len(ends) - 1):
+        # So many samples, about, belong before this rank.
+        bounds[:, rank] = size if ends[rank] == ends[-1] else samples.places_behind(ends[rank] // samples.step)
     return bounds
-
-
-def _count_before(row, value, holder, place, here, descending):
-    """How many elements of a sorted row come before or are the splitter, which is at `place` on rank `holder`."""
-    if holder == here:
-        return place + 1
-    equal_too = here < holder  # equal elements of ranks at the left come before it
-    if not descending:
-        return np.searchsorted(row, value, "right" if equal_too else "left")
-    return len(row) - np.searchsorted(row[::-1], value, "left" if equal_too else "right")
 
 
 def _traded(line, values, bounds, counts):

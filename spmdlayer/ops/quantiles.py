@@ -1,7 +1,7 @@
 """median, quantile and percentile: order statistics, read where they are.
 
-The positions come from `argsort`, the values are read with `gather_along`, so
-gradients go to the elements that were chosen, to any order.
+The positions come from `ranked_positions`, which have no gradient; the values are
+read with one, which goes to the elements that were chosen, to any order.
 """
 
 import numpy as np
@@ -9,13 +9,13 @@ import numpy as np
 from ..autograd.tensor import Tensor, asarray
 from ..dtypes import is_complex, is_half, is_inexact
 from ..errors import type_error, value_error
-from ..redistribute.reshard import reshard_to, without_partials
 from . import elementwise as ew
-from .along import gather_along
 from .complaints import shown
+from .indexing import take
 from .reductions import count_along, normalise_axes
+from .selecting import ranked_positions
 from .shape import expand_dims, moveaxis, permute_dims, reshape
-from .sorting import argsort, take_selected
+from .sorting import take_selected
 
 
 def _lines(name, x, axis):
@@ -34,12 +34,11 @@ def _lines(name, x, axis):
 
 
 def _chosen(x, ranks):
-    """The elements with these ranks (array) in each sorted line, along the last axis; the last is NaN where one is."""
-    where = np.broadcast_to(np.asarray(ranks, np.int64), (*x.shape[:-1], len(ranks)))
-    positions = gather_along(argsort(x), where, axis=x.ndim - 1)
-    if positions._spec is not None and positions._spec.layout is not None:
-        positions = reshard_to(positions, without_partials(positions._spec.layout))
-    return take_selected(x, positions, x.ndim - 1)
+    """The elements with these ranks in each sorted line, along the last axis."""
+    wanted, places = np.unique(np.asarray(ranks, np.int64), return_inverse=True)
+    positions = ranked_positions(x, axis=x.ndim - 1, ranks=tuple(wanted.tolist()))
+    values = take_selected(x, positions, x.ndim - 1)
+    return values if places.tolist() == list(range(len(wanted))) else take(values, places, axis=-1)
 
 
 def _finish(result, last, axes, keepdims):
@@ -53,8 +52,8 @@ def median(x, axis=None, keepdims=False):
     """The middle element over an axis, several axes or all; the mean of both middle ones of an even number.
 
     NaN where there is one.  The gradient goes to the middle elements, the
-    first of equal ones.  Integers and bool in float64.  Along sharded axes the
-    elements are sorted as `argsort` does, and only the result is gathered.
+    first of equal ones.  Integers and bool in float64.  Along a sharded axis
+    the few elements that may be in the middle are gathered.
     """
     x, axes = _lines("median", x, axis)
     count = x.shape[-1]

@@ -41,6 +41,14 @@ def moved_to_another_dim(layout, axis):
     return layout.with_placements(tuple(Shard(dim) if k in axes else p for k, p in enumerate(layout.placements)))
 
 
+def contiguous_along(layout, axis):
+    """The layout without blocks along a dim, so that each rank holds one slice of it."""
+    axes = layout.sharding_axes(axis)
+    if all(layout.placements[k].block is None for k in axes):
+        return layout
+    return layout.with_placements(tuple(Shard(axis) if k in axes else p for k, p in enumerate(layout.placements)))
+
+
 def _lines_rule(positions):
     """The rule of sorting: the result has the operand's layout, without Partials."""
 
@@ -56,14 +64,7 @@ def _lines_rule(positions):
         whole = moved_to_another_dim(source, axis)
         if whole is not None:
             return Rule((source,), source, across=_sorted_elsewhere(call.op, source, whole))
-        axes = source.sharding_axes(axis)
-        dealt = any(source.placements[k].block is not None for k in axes)
-        slices = source
-        if dealt:
-            slices = source.with_placements(
-                tuple(Shard(axis) if k in axes else p for k, p in enumerate(source.placements))
-            )
-        return Rule((source,), source, across=_sorted_across(source, slices, axis, positions))
+        return Rule((source,), source, across=_sorted_across(source, contiguous_along(source, axis), axis, positions))
 
     return rule
 

@@ -4,7 +4,7 @@ import matrix_cases
 import numpy as np
 
 from spmdlayer import linalg
-from spmdlayer.ops import composed, counting, elementwise, index_form, searching, sets, sorting
+from spmdlayer.ops import composed, counting, elementwise, index_form, quantiles, searching, sets, sorting
 from spmdlayer.ops.registry import REGISTRY
 
 _random = np.random.default_rng(1)
@@ -80,6 +80,11 @@ _register(
     "topk_positions",
     (lambda x: sorting.topk(x, 2)[1], (integers(3, 4),)),
     (lambda x: sorting.topk(x, 1, axis=0, largest=False)[1], (floats(4, 5),)),
+)
+_register(
+    "ranked_positions",
+    (lambda x: quantiles.median(x, axis=-1), (integers(3, 4),)),
+    (lambda x: quantiles.quantile(x, [0.2, 0.5]), (integers(5),)),
 )
 
 
