@@ -168,7 +168,9 @@ def conv(x, weight, stride=1, padding=0, dilation=1, groups=1):
     tensor of shape (N, O, *places), places = (padded extent - dilation * (window - 1) - 1) // stride + 1
 
     Samples and output channels stay sharded; input channels sharded in both
-    give Partial(sum); a sharded sliding dimension is gathered.
+    give Partial(sum); a sharded sliding dimension is gathered.  With large
+    windows and stride 1 the sums go by Fourier transforms, whose rounding is
+    relative to the largest sum.
     """
     x, weight, sliding = _operands("conv", x, weight, groups)
     if x.shape[1] != weight.shape[1] * groups:

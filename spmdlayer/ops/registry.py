@@ -24,9 +24,9 @@ Complex numbers: the gradient of a real L with respect to z = x + iy is
 dL/dx + i dL/dy, so a holomorphic f has the vjp g * conj(f'(z)).
 """
 
-import inspect
 import math
 import sys
+from functools import cache
 
 import numpy as np
 
@@ -93,17 +93,21 @@ def namespace_of(value):
     return operations if isinstance(value, Tensor) else raw_namespace(value)
 
 
+_SOURCES = {
+    **{"g": "g", "p": "p", "xp": "xp", "i": "i", "y": "s[-1]", "bs": "s[1:-1]", "cs": "s[2:-1]"},
+    **{letter: f"s[{position}]" for position, letter in enumerate(_INPUTS)},
+    "others": "(*s[:i], *s[i + 1 : -1])",
+}
+
+
 def _adapter(vjp):
     """(xp, g, saved, p, i) -> vjp with the arguments it names, and what it needs saved."""
-    names = list(inspect.signature(vjp).parameters)
-    sources = {"g": "g", "p": "p", "xp": "xp", "i": "i", "y": "s[-1]", "bs": "s[1:-1]", "cs": "s[2:-1]"}
-    sources["others"] = "(*s[:i], *s[i + 1 : -1])"
-    sources.update({letter: f"s[{position}]" for position, letter in enumerate(_INPUTS)})
-    unknown = [name for name in names if name not in sources]
+    names = vjp.__code__.co_varnames[: vjp.__code__.co_argcount]
+    unknown = [name for name in names if name not in _SOURCES]
     if unknown:
-        raise TypeError(f"vjp argument {unknown[0]!r} is none of {sorted(sources)}")
-    call = f"({', '.join(sources[name] for name in names)})"
-    function = eval(f"lambda xp, g, s, p, i: f{call}", {"f": vjp})  # built from checked names
+        raise TypeError(f"vjp argument {unknown[0]!r} is none of {sorted(_SOURCES)}")
+    call = f"({', '.join(_SOURCES[name] for name in names)})"
+    function = _caller(call)(vjp)
 
     first = min((begin for name, begin in (("bs", 1), ("cs", 2)) if name in names), default=math.inf)
     single = {_INPUTS.index(name) for name in names if name in _INPUTS}
@@ -115,11 +119,24 @@ def _adapter(vjp):
     return function, call, reads, "y" in names
 
 
+# Compiling takes longer than all else in registering an operation, and few calls differ.
+
+
+@cache
+def _caller(call):
+    return eval(f"lambda f: lambda xp, g, s, p, i: f{call}")  # built from checked names
+
+
+@cache
+def _callers(calls):
+    functions = ", ".join(f"f{k}" for k in range(len(calls)))
+    listed = "".join(f"f{k}{call}, " for k, call in enumerate(calls))
+    return eval(f"lambda {functions}: lambda xp, g, s, p=None, i=0: ({listed})")
+
+
 def _together(vjps, calls):
     """(xp, g, saved) -> the cotangents of all inputs of an elementwise operation, in one call."""
-    names = {f"f{k}": vjp for k, vjp in enumerate(vjps)}
-    listed = "".join(f"f{k}{call}, " for k, call in enumerate(calls))
-    return eval(f"lambda xp, g, s, p=None, i=0: ({listed})", names)
+    return _callers(tuple(calls))(*vjps)
 
 
 def _module_being_imported():
