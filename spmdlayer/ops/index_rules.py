@@ -47,7 +47,7 @@ class Cut:
 
     def __init__(self, layout, form, arrays_shape=None, keeps=()):
         self.form, self.only_slices = form, arrays_shape is None
-        shape, dims, self.arrays_at = _result(form, layout.ndim, arrays_shape)
+        shape, dims, self.arrays_at = read_shape(form, arrays_shape)
         kept = kept_partials(layout.placements, keeps)
         self.source = layout.with_placements(
             tuple(
@@ -134,7 +134,7 @@ def _is_whole(item, extent):
     return item == Span(0, extent, 1)
 
 
-def _result(form, ndim, arrays_shape):
+def read_shape(form, arrays_shape):
     """The shape that a form reads, for each dim of the operand its place there or None, and where the arrays' dims are.
 
     As in NumPy: ints beside arrays are index arrays too, and the dims of the

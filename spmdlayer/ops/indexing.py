@@ -5,7 +5,6 @@ array outside sees (`own_buffer`).
 """
 
 import sys
-from math import prod
 
 import numpy as np
 
@@ -20,13 +19,13 @@ from .along import gather_along
 from .complaints import shown
 from .fetching import agree_on_bounds, out_of_bounds
 from .index_form import ARRAY, Span, index_form, raw_index
-from .index_rules import gather_rule, getitem_rule, setitem_rule, spread_at_rule, spread_rule
+from .index_rules import gather_rule, getitem_rule, read_shape, setitem_rule, spread_at_rule, spread_rule
 from .masks import can_select, gather_mask
 from .moving import span_run
 from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
 from .rules import replicated_layout
-from .shape import broadcast_to, ravel, squeeze, with_dimension
+from .shape import broadcast_to, partners, ravel, squeeze, with_dimension
 
 # Reading -----------------------------------------------------------------
 
@@ -199,7 +198,7 @@ def take(x, indices, axis=None):
 
     The indices, of any shape, take the place of the axis.
     """
-    x = asarray(x)
+    x = _beside(x, indices)
     if axis is None:
         x, axis = ravel(x), 0
     return getitem(x, (slice(None),) * normalise_axis("take", axis, x.ndim) + (_integers("take", indices),))
@@ -211,7 +210,7 @@ def take_along_axis(x, indices, axis=-1):
     The other extents broadcast.  Where the axis is sharded, positions travel
     to the ranks that hold them and the elements back.
     """
-    x = asarray(x)
+    x = _beside(x, indices)
     axis = normalise_axis("take_along_axis", axis, x.ndim)
     indices = _integers("take_along_axis", indices)
     if indices.ndim != x.ndim:
@@ -226,6 +225,12 @@ def take_along_axis(x, indices, axis=-1):
         ) from None
     x, indices = (_stretched(value, (*common[:axis], value.shape[axis], *common[axis + 1 :])) for value in (x, indices))
     return gather_along(x, _from_the_front(indices, axis, x.shape[axis]), axis=axis)
+
+
+def _beside(x, indices):
+    """What is read; a plain array beside distributed indices counts as Replicate."""
+    distributed = isinstance(indices, Tensor) and indices._spec is not None and not isinstance(x, Tensor)
+    return partners(x, indices)[0] if distributed else asarray(x)
 
 
 def _stretched(value, shape):
@@ -280,12 +285,38 @@ def _fit(grad, p, xp):
 
 
 def _last_writes(np, *arrays, index, shape):
-    """Which of the written elements stayed: an integer index may name an element twice, and the last one wins."""
-    place = raw_index(index, arrays)
-    scratch = np.zeros(shape, np.intp)
-    order = np.arange(prod(scratch[place].shape)).reshape(scratch[place].shape)
-    scratch[place] = order
-    return scratch[place] == order
+    """Which of the written elements stayed: an integer index may name an element twice, and the last one wins.
+
+    The dims of the arrays, with the others, which slices read, of extent 1.
+    """
+    places, extents = _positions_of(np, arrays, index, shape)
+    places = np.broadcast_arrays(*places)
+    read, _, first = read_shape(index, places[0].shape)
+    behind = len(read) - first - places[0].ndim
+    stayed = np.zeros(places[0].size, bool)
+    if stayed.size:
+        keys = np.ravel_multi_index([p.reshape(-1) % extent for p, extent in zip(places, extents)], extents)
+        stayed[stayed.size - 1 - np.unique(keys[::-1], return_index=True)[1]] = True
+    return stayed.reshape((1,) * first + places[0].shape + (1,) * behind)
+
+
+def _positions_of(np, arrays, index, shape):
+    """The integer arrays of an index, in place of masks where these are true, and the extents that they index."""
+    places, extents, left, dim = [], [], iter(arrays), 0
+    for item in index:
+        if item is not ARRAY:
+            dim += item is not None
+            continue
+        array = next(left)
+        if array.dtype.kind == "b":
+            places.extend(array.nonzero() if array.ndim else (np.zeros(int(array), np.intp),))
+            extents.extend(array.shape or (1,))
+            dim += array.ndim
+        else:
+            places.append(array)
+            extents.append(shape[dim])
+            dim += 1
+    return places, extents
 
 
 def _written_at_vjp(g, cs, p, xp):

@@ -236,6 +236,26 @@ def along(x, rows, axis):
     return spmd.take_along_axis(x, rows, axis)
 
 
+def test_a_plain_table_beside_distributed_positions(mesh):
+    table, rows = np.arange(12.0).reshape(4, 3), np.arange(8) % 4
+    y, sent = traced(lambda: spmd.take(table, sharded(mesh, rows), axis=0))
+    np.testing.assert_array_equal(y.numpy(), table[rows])
+    assert (y.placements, sent) == ([S(0)], 0)
+
+
+def test_only_the_last_of_several_writes_has_a_gradient(mesh):
+    x, rows = sharded(mesh, np.zeros((6, 2))), np.array([5, 0, 5, 2, 0])
+    value = sharded(mesh, np.arange(10.0).reshape(5, 2))
+    value.requires_grad = True
+    y = spmd.copy(x)
+    y[rows] = value
+    expected = np.zeros((6, 2))
+    expected[rows] = np.arange(10.0).reshape(5, 2)
+    np.testing.assert_array_equal(y.detach().numpy(), expected)
+    stayed = np.array([0, 0, 1, 1, 1])[:, None] * np.ones(2)
+    np.testing.assert_array_equal(spmd.grad(y.sum(), value).numpy(), stayed)
+
+
 # Errors --------------------------------------------------------------------
 
 
