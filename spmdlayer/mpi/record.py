@@ -11,13 +11,12 @@ import weakref
 
 import numpy as np
 
+from ..array import array_module
 from ..autograd.tape import HELD, PICK, Node, NodeOp, add_slots, communicating, guard, pick, release
 from ..autograd.tensor import Tensor, wrap
 from ..config import state
 from ..dtypes import is_inexact
 from ..redistribute.agree import any_rank
-
-_HAS, _KEPT = 1, 2  # the flags that ranks exchange
 
 
 class Call:
@@ -101,7 +100,26 @@ class Link(Collective):
         return call.vjp(call.cotangents(slots))
 
 
-COLLECTIVE, LINK = Collective(), Link()
+class _Nothing(NodeOp):
+    """Backward of zeros that stand for what did not come: the input has no part in them."""
+
+    name = "nothing came"
+
+    @staticmethod
+    def pull(node, g):
+        return (None,)
+
+    pull_graph = pull
+
+
+COLLECTIVE, LINK, NOTHING = Collective(), Link(), _Nothing()
+
+
+def nothing_for(x):
+    """Zeros like x where no rank sent anything; they require grad like what comes on the other ranks."""
+    zeros = array_module(x._data).zeros(x.shape, x.dtype)
+    on_tape = state.grad_enabled and is_inexact(x.dtype)
+    return wrap(zeros, Node(NOTHING, (x._node,)) if on_tape else None, None)
 
 
 def recorded(line, inputs, results, dtype, vjp, op=COLLECTIVE):

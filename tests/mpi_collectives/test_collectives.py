@@ -112,8 +112,6 @@ def test_values(name, dtype):
 def test_adjoints(name, dtype):
     """<F x, y> = <x, F* y> over all ranks, and the same of F*, whose adjoint is F."""
     call, _, shapes = ONE[name]
-    if N <= 2 and name == "shift back":
-        return  # from nobody to nobody
     inputs = [spmd.tensor(array(RANK, *shape, dtype=dtype), requires_grad=True) for shape in shapes(RANK)]
     results = [y for y in call(*inputs) or [] if y is not None]
     duals = [spmd.tensor(array(RANK, *y.shape, dtype=dtype, seed=1), requires_grad=True) for y in results]
@@ -123,7 +121,9 @@ def test_adjoints(name, dtype):
     left = world_sum(sum(dot(y.detach().numpy(), d.detach().numpy()) for y, d in zip(results, duals)))
     right = world_sum(sum(dot(x.detach().numpy(), g.detach().numpy()) for x, g in zip(inputs, gradients)))
     others = [array(RANK, *x.shape, dtype=dtype, seed=2) for x in inputs]
-    again = grad(gradients, duals or inputs[:1], others)
+    # What depends on nothing is off the tape.
+    roots = [g if g.requires_grad or state.guarded else nothing for g in gradients]
+    again = grad(roots, duals or inputs[:1], others)
     forth = world_sum(sum(dot(g.detach().numpy(), o) for g, o in zip(gradients, others)))
     back = world_sum(sum(dot(a.numpy(), d.detach().numpy()) for a, d in zip(again, duals)))
     assert_all(np.isclose(left, right) and np.isclose(forth, back), f"{left} {right}, {forth} {back}")
