@@ -108,12 +108,15 @@ def operand(random, mesh, array, placements, gradient, second):
 
 
 @np.errstate(all="ignore")
-def check(seed, function, arrays, gradient=True, second=True, plain=0.0):
-    """Compare on a random mesh; some operands stay plain arrays, with probability `plain`.  Returns what was seen."""
+def check(seed, function, arrays, gradient=True, second=True, plain=0.0, place=placements_for):
+    """Compare on a random mesh; some operands stay plain arrays, with probability `plain`.  Returns what was seen.
+
+    `place` draws the placements of an operand, as `placed.placements_for`.
+    """
     random = np.random.default_rng(seed)
     mesh = draw(random, meshes())
     # Pieces that add up to an infinity or to no number are another matter: not here.
-    places = [placements_for(random, mesh, array, bool(np.isfinite(array).all())) for array in arrays]
+    places = [place(random, mesh, array, bool(np.isfinite(array).all())) for array in arrays]
     print(f"seed {seed}, mesh {mesh.shape}, placements {places}, shapes {[array.shape for array in arrays]}")
     pairs = [operand(random, mesh, array, placed, gradient, second) for array, placed in zip(arrays, places)]
     whole = [spmd.tensor(array) for array in arrays]
