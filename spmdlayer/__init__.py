@@ -155,7 +155,6 @@ from .ops.elementwise import (
     trunc,
     where,
 )
-from .ops.indexing import take, take_along_axis
 from .ops.inspection import can_cast, finfo, iinfo, isdtype, result_type
 from .ops.inspection import namespace_info as __array_namespace_info__
 from .ops.linear import matmul, outer, vecdot
@@ -199,6 +198,7 @@ from .ops.shape import (
 )
 from .ops.softmax import log_softmax, logsumexp, softmax
 from .ops.sorting import argsort, sort, topk
+from .ops.taking import take, take_along_axis
 from .ops.transforms import hessian, hvp, jacobian, jvp, vjp
 from .placement import Partial, ReduceType, Replicate, Shard
 from .runtime import barrier, get_rank, get_world_size, init_parallel_env

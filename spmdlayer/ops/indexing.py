@@ -8,24 +8,29 @@ import sys
 
 import numpy as np
 
-from ..array import array_module, is_array
-from ..autograd.tensor import Tensor, as_raw, asarray, wrap
+from ..array import array_module
+from ..autograd.tensor import Tensor, as_raw, wrap
 from ..config import state
 from ..dtypes import is_complex, is_half, is_inexact
 from ..errors import type_error, value_error
-from ..redistribute.reshard import reshard_to, without_partials
+from ..redistribute.reshard import reshard_to
 from . import elementwise as ew
-from .along import gather_along
-from .complaints import shown
-from .fetching import agree_on_bounds, out_of_bounds
-from .index_form import ARRAY, Span, index_form, raw_index
+from .index_form import ARRAY, index_form, raw_index
+from .index_parts import (
+    as_spans,
+    crossing_spans,
+    dim_of,
+    ints_as_arrays,
+    lone_mask,
+    sharded_ints,
+    split_form,
+    unmasked,
+    whole_but,
+)
 from .index_rules import gather_rule, getitem_rule, read_shape, setitem_rule, spread_at_rule, spread_rule
 from .masks import can_select, gather_mask
-from .moving import span_run
-from .reductions import normalise_axis
 from .registry import apply, define, unbroadcast
-from .rules import replicated_layout
-from .shape import broadcast_to, partners, ravel, squeeze, with_dimension
+from .shape import squeeze, with_dimension
 
 # Reading -----------------------------------------------------------------
 
@@ -75,196 +80,42 @@ def getitem(x, index):
         if x._spec is not None and x._spec.mesh.coordinate is not None:
             return _getitem_at(x, form, arrays)
         return apply(_gather, (x, *arrays), {"index": form})
-    sharded = () if x._spec is None else _sharded_ints(x, form)
+    return _getitem_basic(x, form)
+
+
+def _getitem_basic(x, form):
+    """x[index] without index arrays."""
+    sharded = () if x._spec is None else sharded_ints(x, form)
     if not sharded:
         return apply(_getitem, (x,), {"index": form})
     # Read where it is, as a slice of extent 1, only that slice is sent to all ranks.
-    kept = apply(_getitem, (x,), {"index": _as_spans(form, sharded)})
-    return squeeze(kept, tuple(_place(form, k, sharded) for k in sharded))
-
-
-def _sharded_ints(x, form):
-    """Where in a form ints stand for sharded dims."""
-    dims = [k for k, item in enumerate(form) if item is not None]
-    sharded = {dims[placement.dim] for placement in x._spec.placements if placement.kind == "shard"}
-    return sorted(k for k in sharded if isinstance(form[k], int))
+    kept = apply(_getitem, (x,), {"index": as_spans(form, sharded)})
+    return squeeze(kept, tuple(dim_of(form, k, sharded) for k in sharded))
 
 
 def _getitem_at(x, form, arrays):
     """x[index] of a distributed tensor, where there are index arrays.
 
-    Masks are read as such, or become positions.  Slices that go backwards or cut blocks
-    are read first; ints for sharded dims become index arrays, as which they
-    count beside others.
+    A mask alone is read as such where that can be, else masks become
+    positions.  Slices that go backwards or cut blocks are read first; ints for
+    sharded dims become index arrays, as which they count beside others.
     """
-    place = _only_mask(x, form, arrays)
-    if place is not None and can_select(x, arrays[0], place):
-        return apply(gather_mask, (x, arrays[0]), {"at": place})
-    form, arrays = _unmasked(form, arrays)
+    alone = lone_mask(x, form, arrays)
+    if alone is not None:
+        rest, place = alone
+        x = x if rest is None else _getitem_basic(x, rest)
+        if can_select(x, arrays[0], place):
+            return apply(gather_mask, (x, arrays[0]), {"at": place})
+        form = whole_but(x.shape, place, arrays[0].ndim)
+    form, arrays = unmasked(form, arrays)
     if any(array.dtype.kind == "b" for array in arrays):
         return apply(_gather, (x, *arrays), {"index": form})
-    places = _crossing_spans(x, form)
+    places = crossing_spans(x, form)
     if places:
-        first, form = _split_form(x, form, places)
+        first, form = split_form(x, form, places)
         x = apply(_getitem, (x,), {"index": first})
-    form, arrays = _ints_as_arrays(x, form, arrays)
+    form, arrays = ints_as_arrays(x, form, arrays)
     return apply(_gather, (x, *arrays), {"index": form})
-
-
-def _only_mask(x, form, arrays):
-    """The first dim of a mask that is all there is in an index, else None."""
-    if len(arrays) != 1 or arrays[0].dtype.kind != "b" or arrays[0].ndim == 0:
-        return None
-    place, behind = form.index(ARRAY), arrays[0].ndim - 1
-    extents = [x.shape[k if k < place else k + behind] for k in range(len(form))] if None not in form else []
-    whole = all(k == place or form[k] == Span(0, extents[k], 1) for k in range(len(extents)))
-    return place if extents and whole else None
-
-
-def _unmasked(form, arrays):
-    """The form and arrays with the positions where masks are true; those of a distributed mask are gathered for it."""
-    items, found, left = [], [], iter(arrays)
-    for item in form:
-        array = next(left) if item is ARRAY else None
-        if array is not None and array.dtype.kind == "b" and array.ndim:
-            positions = _everywhere(array).nonzero()
-            items.extend([ARRAY] * len(positions))
-            found.extend(positions)
-        else:
-            items.append(item)
-            found.extend([] if array is None else [array])
-    return tuple(items), found
-
-
-def _everywhere(mask):
-    """A mask as a raw array, on every rank."""
-    if not isinstance(mask, Tensor):
-        return mask
-    if mask._spec is not None:
-        mask = reshard_to(mask, replicated_layout(mask._spec.mesh.shape, mask.shape))
-    return mask._data
-
-
-def _dims(form):
-    """(place in the form, dim of the tensor, item) of all that stand for dims."""
-    named = [(k, item) for k, item in enumerate(form) if item is not None]
-    return [(k, dim, item) for dim, (k, item) in enumerate(named)]
-
-
-def _crossing_spans(x, form):
-    """Where in a form slices stand that read of a sharded dim what other ranks hold."""
-    blocks = {p.dim: p.block for p in x._spec.placements if p.kind == "shard"}
-    return {
-        k
-        for k, dim, item in _dims(form)
-        if type(item) is Span
-        and dim in blocks
-        and item != Span(0, x.shape[dim], 1)
-        and (item.step < 0 or blocks[dim] is not None)
-    }
-
-
-def _split_form(x, form, places):
-    """The form that reads the slices at some places alone, and the one that reads the rest of what that gives."""
-    first = tuple(item if k in places else Span(0, x.shape[dim], 1) for k, dim, item in _dims(form))
-    rest = tuple(Span(0, span_run(item).count, 1) if k in places else item for k, item in enumerate(form))
-    return first, rest
-
-
-def _ints_as_arrays(x, form, arrays):
-    """The form with ARRAY where ints stand for sharded dims, and the arrays with them in their places."""
-    sharded = _sharded_ints(x, form)
-    left, found = iter(arrays), []
-    for k, item in enumerate(form):
-        if item is ARRAY:
-            found.append(next(left))
-        elif k in sharded:
-            found.append(np.asarray(item))
-    return tuple(ARRAY if k in sharded else item for k, item in enumerate(form)), found
-
-
-def _as_spans(form, places):
-    """The form with the ints at these places as slices of extent 1."""
-    return tuple(Span(item, item + 1, 1) if k in places else item for k, item in enumerate(form))
-
-
-def _place(form, place, spans):
-    """Which dim of what is read an item of a form makes; the ints at `spans` make dims too."""
-    return sum(k in spans or not isinstance(item, int) for k, item in enumerate(form[:place]))
-
-
-def take(x, indices, axis=None):
-    """The elements at integer indices along an axis (None: of the flattened tensor).
-
-    The indices, of any shape, take the place of the axis.
-    """
-    x = _beside(x, indices)
-    if axis is None:
-        x, axis = ravel(x), 0
-    return getitem(x, (slice(None),) * normalise_axis("take", axis, x.ndim) + (_integers("take", indices),))
-
-
-def take_along_axis(x, indices, axis=-1):
-    """result[i, j, ...] = x[i, indices[i, j, ...], ...]: one index per position along the axis.
-
-    The other extents broadcast.  Where the axis is sharded, positions travel
-    to the ranks that hold them and the elements back.
-    """
-    x = _beside(x, indices)
-    axis = normalise_axis("take_along_axis", axis, x.ndim)
-    indices = _integers("take_along_axis", indices)
-    if indices.ndim != x.ndim:
-        raise value_error(f"take_along_axis: indices of shape {shown(indices)} for a tensor of shape {shown(x)}")
-    others = [tuple(shape[:axis]) + (1,) + tuple(shape[axis + 1 :]) for shape in (x.shape, indices.shape)]
-    try:
-        common = np.broadcast_shapes(*others)
-    except ValueError:
-        raise value_error(
-            f"take_along_axis: indices of shape {shown(indices)} for a tensor of shape {shown(x)} and axis {axis}; the "
-            "other extents must be equal, or 1"
-        ) from None
-    x, indices = (_stretched(value, (*common[:axis], value.shape[axis], *common[axis + 1 :])) for value in (x, indices))
-    return gather_along(x, _from_the_front(indices, axis, x.shape[axis]), axis=axis)
-
-
-def _beside(x, indices):
-    """What is read; a plain array beside distributed indices counts as Replicate."""
-    distributed = isinstance(indices, Tensor) and indices._spec is not None and not isinstance(x, Tensor)
-    return partners(x, indices)[0] if distributed else asarray(x)
-
-
-def _stretched(value, shape):
-    if tuple(value.shape) == shape:
-        return value
-    return broadcast_to(value, shape) if isinstance(value, Tensor) else np.broadcast_to(value, shape)
-
-
-def _from_the_front(indices, axis, extent):
-    """Positions along an axis that count from the beginning; an IndexError on all ranks for one out of bounds."""
-    distributed = isinstance(indices, Tensor) and indices._spec is not None
-    if distributed:
-        indices = reshard_to(indices, without_partials(indices._spec.layout))
-        if indices.process_mesh.coordinate is None:
-            return indices
-    raw = indices._data if isinstance(indices, Tensor) else indices
-    raw = raw.astype(np.intp, copy=False)
-    wrong = (raw < -extent) | (raw >= extent)
-    problem = (int(raw[wrong].flat[0]), axis, extent) if wrong.any() else None
-    if distributed and any(p.kind == "shard" for p in indices.placements):
-        agree_on_bounds(indices.process_mesh, problem)
-    elif problem is not None:
-        raise out_of_bounds(*problem)
-    front = array_module(raw).where(raw < 0, raw + extent, raw)
-    return wrap(front, None, indices._spec) if isinstance(indices, Tensor) else front
-
-
-def _integers(name, indices):
-    array = indices if isinstance(indices, Tensor) or is_array(indices) else np.asarray(indices)
-    if array.size == 0 and array is not indices:
-        array = array.astype(np.intp)
-    if array.dtype.kind not in "iu":
-        raise type_error(f"{name}: indices must be integers, {array.dtype.name} was given")
-    return array
 
 
 # Writing -----------------------------------------------------------------
@@ -420,28 +271,28 @@ def _written(x, value, form, arrays):
         return _written_at(x, value, form, arrays)
     if arrays:
         return apply(_setitem_at, (x, value, *arrays), {"index": form})
-    sharded = _sharded_ints(x, form)
+    sharded = sharded_ints(x, form)
     for place in reversed(sharded):
-        behind = _place(form[place + 1 :], len(form), [k - place - 1 for k in sharded])
+        behind = dim_of(form[place + 1 :], len(form), [k - place - 1 for k in sharded])
         if np.ndim(value) > behind:
             value = with_dimension(value, value.ndim - behind)
-    return apply(_setitem, (x, value), {"index": _as_spans(form, sharded)})
+    return apply(_setitem, (x, value), {"index": as_spans(form, sharded)})
 
 
 def _written_at(x, value, form, arrays):
     """A distributed tensor with the value written where index arrays point; see `_getitem_at`."""
-    place = _only_mask(x, form, arrays)
-    if place is not None and np.ndim(value) == 0:
+    rest, place = lone_mask(x, form, arrays) or (form, None)
+    if rest is None and np.ndim(value) == 0:
         mask = arrays[0]
         for _ in range(x.ndim - place - mask.ndim):
             mask = with_dimension(mask, mask.ndim)
         number = ew.astype(value, x.dtype) if isinstance(value, Tensor) else np.asarray(value, x.dtype)
         return ew.where(mask, number, x)  # where it is, whatever the mask turns out to be
-    form, arrays = _unmasked(form, arrays)
-    places = () if any(array.dtype.kind == "b" for array in arrays) else _crossing_spans(x, form)
+    form, arrays = unmasked(form, arrays)
+    places = () if any(array.dtype.kind == "b" for array in arrays) else crossing_spans(x, form)
     if places:
-        first, rest = _split_form(x, form, places)
+        first, rest = split_form(x, form, places)
         part = _written_at(apply(_getitem, (x,), {"index": first}), value, rest, arrays)
         return apply(_setitem, (x, part), {"index": first})
-    form, arrays = _ints_as_arrays(x, form, arrays)
+    form, arrays = ints_as_arrays(x, form, arrays)
     return apply(_setitem_at, (x, value, *arrays), {"index": form})

@@ -5,7 +5,7 @@ import numpy as np
 from ..array import is_array
 from ..autograd.tensor import Tensor, install
 from ..errors import type_error, value_error
-from . import contraction, cumulative, indexing, inspection, interchange, linear, protocols, reductions, shape
+from . import contraction, cumulative, indexing, inspection, interchange, linear, protocols, reductions, shape, taking
 from . import elementwise as ew
 from .device import to_device
 
@@ -124,7 +124,7 @@ install(
     cumsum=cumulative.cumulative_sum,
     conjugate=ew.conj,
     dot=contraction.dot,
-    take=indexing.take,
+    take=taking.take,
     device=property(inspection.device),
     to_device=to_device,
     __array_namespace__=protocols.array_namespace,

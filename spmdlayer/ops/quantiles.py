@@ -11,11 +11,11 @@ from ..dtypes import is_complex, is_half, is_inexact
 from ..errors import type_error, value_error
 from . import elementwise as ew
 from .complaints import shown
-from .indexing import take
 from .reductions import count_along, normalise_axes
 from .selecting import ranked_positions
 from .shape import expand_dims, moveaxis, permute_dims, reshape
 from .sorting import take_selected
+from .taking import take
 
 
 def _lines(name, x, axis):

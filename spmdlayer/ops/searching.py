@@ -7,11 +7,11 @@ from ..errors import value_error
 from ..layout import Layout
 from ..placement import Partial, Shard
 from ..redistribute.reshard import reshard_to
-from .indexing import take
 from .owners import group, group_rows
 from .registry import apply, define
 from .rules import REPLICATE, Rule, layout_like, replicated, replicated_layout, stated
 from .shape import operand, ravel
+from .taking import take
 
 
 def is_outside(x):

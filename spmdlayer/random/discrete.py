@@ -6,10 +6,10 @@ from ..autograd.tensor import Tensor, asarray
 from ..dtypes import dtype as as_dtype
 from ..errors import type_error, value_error
 from ..ops.elementwise import add
-from ..ops.indexing import take
 from ..ops.positions import argmax
 from ..ops.reductions import normalise_axis
 from ..ops.sorting import argsort
+from ..ops.taking import take
 from ..placement import Replicate
 from ..redistribute.reshard import reshard_spec
 from ..special.library import library_function

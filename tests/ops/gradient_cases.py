@@ -11,12 +11,12 @@ from spmdlayer.ops import (
     cumulative,
     elementwise,
     index_form,
-    indexing,
     linear,
     reductions,
     shape,
     softmax,
     sorting,
+    taking,
 )
 from spmdlayer.ops.registry import REGISTRY
 
@@ -253,10 +253,10 @@ for _operation in ("spread", "spread_at"):  # the gradients of reading, tested a
                 (signed(*np.zeros(_target)[_index].shape),),
             ),
         )
-_functions("gather", (lambda x: indexing.take(x, [1, 1, 0], axis=1), (signed(2, 3),)))
+_functions("gather", (lambda x: taking.take(x, [1, 1, 0], axis=1), (signed(2, 3),)))
 _functions(
     "gather_along",
-    (lambda x: indexing.take_along_axis(x, np.array([[0, 0, 2], [1, 0, 1]]), axis=1), (signed(2, 3),)),
+    (lambda x: taking.take_along_axis(x, np.array([[0, 0, 2], [1, 0, 1]]), axis=1), (signed(2, 3),)),
 )
 for _name in ("gather_mask", "spread_mask"):  # masks of distributed tensors
     _functions(

@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from spmdlayer.autograd.backward import grad
 from spmdlayer.autograd.tensor import tensor
-from spmdlayer.ops import index_form, indexing, reductions
+from spmdlayer.ops import index_form, reductions, taking
 
 QUIET = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 ARRAY = np.arange(24.0).reshape(2, 3, 4)
@@ -92,13 +92,13 @@ def test_forms_are_hashable_and_complete():
 def test_take():
     x = tensor(ARRAY)
     np.testing.assert_array_equal(x.take([5, -1]).numpy(), ARRAY.take([5, -1]))
-    np.testing.assert_array_equal(indexing.take(x, [[0, 2]], axis=1).numpy(), ARRAY.take([[0, 2]], axis=1))
-    np.testing.assert_array_equal(indexing.take(x, 1, axis=-1).numpy(), ARRAY.take(1, axis=-1))
+    np.testing.assert_array_equal(taking.take(x, [[0, 2]], axis=1).numpy(), ARRAY.take([[0, 2]], axis=1))
+    np.testing.assert_array_equal(taking.take(x, 1, axis=-1).numpy(), ARRAY.take(1, axis=-1))
     positions = np.argsort(-ARRAY, axis=1)[:, :2]
-    found = indexing.take_along_axis(x, positions, axis=1)
+    found = taking.take_along_axis(x, positions, axis=1)
     np.testing.assert_array_equal(found.numpy(), np.take_along_axis(ARRAY, positions, axis=1))
     rows = np.array([[0], [1]])
-    np.testing.assert_array_equal(indexing.take_along_axis(tensor(MASK), rows).numpy(), [[True], [True]])
+    np.testing.assert_array_equal(taking.take_along_axis(tensor(MASK), rows).numpy(), [[True], [True]])
 
 
 def test_iteration_and_length():

@@ -53,6 +53,9 @@ def indices(random, shape):
             ((random.random((n, m)) < 0.5,), (0,)),
             ((random.random((n, m)) < 0.5, 1), (0,)),
             ((random.random(shape) < 0.5,), (0,)),
+            ((1, random.random(m) < 0.6), (1,)),
+            ((None, random.random(n) < 0.6, 0, part), (1,)),
+            ((random.random(n) < 0.6, whole, 1), (0,)),
         ],
     )
 
@@ -191,6 +194,9 @@ def test_a_mask_like_the_tensor_keeps_what_is_true_where_it_is(mesh):
         g, back = traced(lambda: spmd.grad((y * y).sum(), x))
         np.testing.assert_array_equal(g.numpy(), np.where(keep[:, None], 2 * array, 0))
         assert (g.placements, back) == ([S(0)], 0)
+    y, sent = traced(lambda: x[keep, 1])
+    np.testing.assert_array_equal(y.detach().numpy(), array[keep, 1])
+    assert (y.placements, sent) == ([S(0)], 0)
     y, sent = traced(lambda: x[x > 7])
     np.testing.assert_array_equal(y.detach().numpy(), array[array > 7])
     assert (y.placements, sent) == ([S(0)], 0)
