@@ -1,6 +1,5 @@
 """Pooling: maxima and means of windows that slide over the last dimensions."""
 
-from functools import reduce
 from math import prod
 
 import numpy
@@ -44,8 +43,17 @@ def _rule(keeps=()):
 # Maxima --------------------------------------------------------------------
 
 
+def _reduced(function, parts, start):
+    """All parts by a function of two, in the buffer of the first result."""
+    total = function(start, parts[0])
+    for part in parts[1:]:
+        function(total, part, out=total)
+    return total
+
+
 def _max_forward(np, x, window, stride, dilation):
-    return reduce(np.maximum, _slices(np, x, window, stride, dilation))
+    parts = _slices(np, x, window, stride, dilation)
+    return _reduced(np.maximum, parts, parts[0])
 
 
 def _attaining(np, x, y, **params):
@@ -53,7 +61,7 @@ def _attaining(np, x, y, **params):
     nans = y != y
     some = bool(nans.any())
     masks = [(part == y) | (nans & (part != part)) if some else part == y for part in _slices(np, x, **params)]
-    count = reduce(np.add, masks, np.zeros(y.shape, numpy.int32))
+    count = _reduced(np.add, masks, numpy.int32(0))
     return masks, count
 
 
@@ -61,7 +69,7 @@ def _shares_forward(np, g, x, y, **params):
     """The cotangent of the maxima, shared equally among the elements of a window that tie."""
     out = np.zeros(x.shape, _FLOAT32 if is_half(g.dtype) else g.dtype)
     masks, count = _attaining(np, x, y, **params)
-    share = (g / count).astype(out.dtype)
+    share = (g / count.astype(out.dtype)).astype(out.dtype)
     for target, mask in zip(_slices(np, out, **params), masks):
         target += np.where(mask, share, 0)
     return out.astype(g.dtype, copy=False)
@@ -70,7 +78,7 @@ def _shares_forward(np, g, x, y, **params):
 def _means_forward(np, h, x, y, **params):
     """The mean, in each window, of the elements of h where x attains the maximum; the adjoint of the above."""
     masks, count = _attaining(np, x, y, **params)
-    total = reduce(np.add, (np.where(mask, part, 0) for part, mask in zip(_slices(np, h, **params), masks)))
+    total = _reduced(np.add, [np.where(mask, part, 0) for part, mask in zip(_slices(np, h, **params), masks)], 0)
     return (total / count).astype(h.dtype)
 
 
@@ -106,7 +114,7 @@ define(
 
 def _sum_forward(np, x, window, stride, dilation):
     wide = x.astype(_FLOAT32) if is_half(x.dtype) else x
-    return reduce(np.add, _slices(np, wide, window, stride, dilation)).astype(x.dtype, copy=False)
+    return _reduced(np.add, _slices(np, wide, window, stride, dilation), 0).astype(x.dtype, copy=False)
 
 
 def _sum_vjp(g, p, xp):

@@ -7,6 +7,7 @@ import pytest
 import scipy.signal
 from mpi_helpers import parallel_raises
 from placed import distribute, draw, meshes, placements_for
+from walking import check
 
 import spmdlayer as spmd
 from spmdlayer.ops import convolution_sums, convolution_transforms
@@ -37,7 +38,7 @@ def numbers(random, *shape, kind="f"):
 
 def drawn(random, most=3):
     """Arrays and options of a random convolution."""
-    sliding, groups = int(random.integers(1, most + 1)), int(random.integers(1, 3))
+    sliding, groups = int(random.integers(1, most + 1)), draw(random, [1, 1, 2, 4])
     inner, outer = int(random.integers(1, 3)), int(random.integers(1, 4))
     window = tuple(int(k) for k in random.integers(1, 4, sliding))
     stride, dilation = (tuple(int(k) for k in random.integers(1, 3, sliding)) for _ in range(2))
@@ -189,6 +190,13 @@ def test_random_placements(seed):
     print(f"seed {seed}, mesh {mesh.shape}, placements {places}, shapes {x.shape} {w.shape}, {options}")
     found = spmd.conv(*(distribute(random, mesh, a, p) for a, p in zip((x, w), places)), **options)
     np.testing.assert_allclose(found.numpy(), summed(x, w, **options), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("seed", range(6))
+def test_gradients_at_random_placements(seed):
+    x, w, options = drawn(np.random.default_rng([8, seed]), 2)
+    check([8, seed], lambda x, w: spmd.conv(x, w, **options), [x, w])
 
 
 @pytest.fixture
