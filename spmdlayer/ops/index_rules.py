@@ -5,18 +5,15 @@ reads what it holds of it, and the pieces of the result are as uneven as that
 makes them.  Slices that go backwards, or cut block-cyclic pieces, make pieces
 of the default sizes, and what is not there already is sent (`moving`).
 Dimensions that ints read are needed whole, along the mesh axes that shard them
-and no others; for index arrays see `fetching`.
+and no others.  For index arrays see `index_array_rules`.
 """
 
 from functools import cache
 
-import numpy as np
-
 from ..array import array_module
 from ..errors import value_error
 from ..layout import Layout
-from ..placement import Partial, Shard
-from .fetching import Fetcher
+from ..placement import Shard
 from .index_form import ARRAY, Span, as_broadcast, raw_index
 from .moving import Mover, reverse, span_run
 from .rules import (
@@ -28,7 +25,6 @@ from .rules import (
     layout_like,
     moving,
     replicated,
-    replicated_layout,
     stated,
 )
 
@@ -166,11 +162,6 @@ def _explicit(item):
     return item.start, -1 if item.stop is None else item.stop, item.step
 
 
-def _has_masks(dtypes):
-    """Whether an index array is a mask: how much it reads is not known before."""
-    return any(dtype.kind == "b" for dtype in dtypes)
-
-
 @stated(
     "slices of sharded dims are read where they are; ints need their dims whole",
     "what slices with other pieces read from other ranks",
@@ -193,7 +184,7 @@ def _sends(mover, dtype):
     return lambda coord: mover.items(coord) * dtype.itemsize
 
 
-def _target(layout, cotangent):
+def adjoint_layout(layout, cotangent):
     """The layout of the adjoint of reading: that of what was read, along Partial axes what its argument says."""
     return layout.with_placements(
         tuple(
@@ -208,7 +199,7 @@ def spread_rule(call):
     """The adjoint of `getitem_rule`, for the layout of what was read; without that everything is replicated."""
     if call.params.get("layout") is None or call.layouts[0] is None:
         return replicated(call)
-    cut = Cut(_target(call.params["layout"], call.layouts[0]), call.params["index"], None, LINEAR)
+    cut = Cut(adjoint_layout(call.params["layout"], call.layouts[0]), call.params["index"], None, LINEAR)
     local = cache(lambda coord: {**cut.local(coord), "shape": cut.source.local_shape(coord)})
     if not cut.moved:
         return Rule((cut.result,), cut.source, local)
@@ -223,108 +214,7 @@ def spread_rule(call):
     return Rule((cut.result,), cut.source, across=across, sends=_sends(back, call.dtypes[0]))
 
 
-def _reading(call, layout, arrays, keeps, write=False):
-    """How index arrays read an operand of a layout: (Cut, Layout of the result, those of the arrays, Fetcher or None).
-
-    Parameters
-    ----------
-    arrays : the positions of the index arrays among the call's operands
-    keeps : the Partial reductions that pass
-    write : every rank knows all of the arrays, and a result that is sent is cut along their first dim, so that the
-        order of the ranks is that of the elements
-    """
-    shapes = [call.shapes[k] for k in arrays]
-    shape = np.broadcast_shapes(*shapes)
-    cut = Cut(layout, call.params["index"], shape, keeps)
-    at, placements = cut.arrays_at, list(cut.result.placements)
-    for axis, placement in enumerate(cut.source.placements):
-        everywhere = placement.kind == "replicate" and layout.placements[axis].kind == "replicate"
-        if not write and (axis in cut.asked or everywhere):
-            placements[axis] = _array_placement(call, arrays, axis, shape, at)
-    taken = {p.dim - at for p in placements if p.kind == "shard"}
-    free = next((dim for dim in range(min(len(shape), 1) if write else len(shape)) if dim not in taken), None)
-    dealt = [axis for axis in cut.asked if placements[axis] is REPLICATE and free is not None]
-    given = tuple(placements)
-    for axis in dealt:
-        placements[axis] = Shard(at + free)
-    sources = [(cut.result, list(range(cut.result.ndim)))]
-    for k, own in zip(arrays, shapes):
-        sources.append((call.layouts[k], [d + at if n == shape[d] else None for d, n in _aligned(own, shape)]))
-    result = layout_like(call.mesh_shape, placements, cut.result.shape, sources)
-    known = layout_like(call.mesh_shape, given, cut.result.shape, [(result, list(range(result.ndim)))])
-    inputs = tuple(_operand_layout(own, known, at + len(shape) - len(own)) for own in shapes)
-    if not cut.asked:
-        return cut, result, inputs, None
-    dims = [dim for dim, item in enumerate(item for item in cut.form if item is not None) if item is ARRAY]
-    given, wanted = (_operand_layout(shape, of, at) for of in (known, result))
-    fetcher = Fetcher(
-        cut.source, dims, cut.asked, (True,) * len(dims), given, wanted, lambda coord: cut.local(coord)["index"], at
-    )
-    return cut, result, inputs, fetcher
-
-
-@stated(
-    "dims read by slices stay sharded; a sharded index array makes a sharded result",
-    "indices that other ranks do not know, and the elements that they name",
-)
-def gather_rule(call):
-    """As `getitem_rule`; where an index array alone is sharded, so is the result.
-
-    What index arrays read of a sharded dim is sent (`fetching`); where the
-    arrays are on every rank the result is cut along their first free dim.
-    """
-    if _has_masks(call.dtypes[1:]):
-        return replicated(call)
-    layout = call.layouts[0] or replicated_layout(call.mesh_shape, call.shapes[0])
-    cut, result, arrays, fetcher = _reading(call, layout, range(1, len(call.shapes)), moving(call.dtypes[0]))
-    if fetcher is None:
-        return Rule((cut.source, *arrays), result, cache(cut.local))
-    return Rule(
-        (cut.source, *arrays),
-        result,
-        across=lambda mesh, raw, params: fetcher.gather(mesh, raw[0], raw[1:]),
-    )
-
-
-@stated("the adjoint of reading by index arrays", "elements that go back to other ranks")
-def spread_at_rule(call):
-    """The adjoint of `gather_rule`, for the layout of what was read; without that everything is replicated."""
-    layout, cotangent = call.params.get("layout"), call.layouts[0]
-    if layout is None or cotangent is None or _has_masks(call.dtypes[1:]):
-        return replicated(call)
-    target = _target(layout, cotangent)
-    cut, result, arrays, fetcher = _reading(call, target, range(1, len(call.shapes)), LINEAR)
-    if fetcher is not None and any(
-        p.kind == "replicate" and q.kind == "shard" for p, q in zip(cut.source.placements, result.placements)
-    ):  # a sum over these axes, too, which nobody would reduce: all of the cotangent along them
-        cut, result, arrays, fetcher = _reading(call, target, range(1, len(call.shapes)), LINEAR, write=True)
-    if fetcher is None:
-        local = cache(lambda coord: {**cut.local(coord), "shape": cut.source.local_shape(coord)})
-        added = tuple(
-            Partial("sum") if p.kind == "replicate" and q.kind == "shard" else p
-            for p, q in zip(cut.source.placements, result.placements)
-        )
-        return Rule((result, *arrays), cut.source.with_placements(added), local)
-    return Rule(
-        (result, *arrays),
-        cut.source,
-        across=lambda mesh, raw, params: fetcher.spread(mesh, raw[0], raw[1:], cut.source.local_shape(mesh.coordinate)),
-    )
-
-
-def _aligned(own, shape):
-    return list(enumerate(own, len(shape) - len(own)))
-
-
-def _array_placement(call, arrays, axis, shape, at):
-    for operand in arrays:
-        placement, own = call.placement(operand, axis), call.shapes[operand]
-        if placement.kind == "shard" and own[placement.dim] == shape[placement.dim + len(shape) - len(own)]:
-            return Shard(placement.dim + len(shape) - len(own) + at, placement.block)
-    return REPLICATE
-
-
-def _operand_layout(shape, result, offset):
+def operand_layout(shape, result, offset):
     """The layout of an operand whose dim d spans dim d + offset of the result, or is broadcast along it."""
     placements = []
     for placement in result.placements:
@@ -344,13 +234,10 @@ def _operand_layout(shape, result, offset):
 )
 def setitem_rule(call):
     """Every rank writes what it holds of the place; the value's pieces are brought there."""
-    arrays = call.shapes[2:]
-    if _has_masks(call.dtypes[2:]) or call.layouts[0] is None:
+    if call.layouts[0] is None:
         return replicated(call)
-    if arrays:
-        return _write_at(call)
     cut = Cut(call.layouts[0], call.params["index"], None, LINEAR)
-    value = _value_layout(call, cut, cut.result)
+    value = value_layout(call, cut, cut.result)
     if cut.moved:
         return _write_across(call, cut, value)
     return Rule((cut.source, value), cut.source, cache(cut.local))
@@ -364,10 +251,10 @@ def _check_fits(shape, place):
         raise value_error(f"setitem: a value of shape {shape} does not broadcast to the place's shape {place}")
 
 
-def _value_layout(call, cut, result):
+def value_layout(call, cut, result):
     """The layout of a value that is written to an operand of which `result` is read; None for a plain number."""
     _check_fits(call.shapes[1], cut.result.shape)
-    value = _operand_layout(call.shapes[1], result, result.ndim - len(call.shapes[1]))
+    value = operand_layout(call.shapes[1], result, result.ndim - len(call.shapes[1]))
     partial = tuple(
         place if place.kind == "partial" else placement
         for place, placement in zip(cut.source.placements, value.placements)
@@ -376,22 +263,6 @@ def _value_layout(call, cut, result):
     if call.layouts[1] is None and call.shapes[1] == () and value.placements == (REPLICATE,) * len(partial):
         value = None
     return value
-
-
-def _write_at(call):
-    """Writing where index arrays point: every rank knows them, and the values go to those that hold the places."""
-    cut, result, _, fetcher = _reading(call, call.layouts[0], range(2, len(call.shapes)), LINEAR, write=True)
-    whole = tuple(replicated_layout(call.mesh_shape, own) for own in call.shapes[2:])
-    if fetcher is None:
-        return Rule((cut.source, _value_layout(call, cut, cut.result), *whole), cut.source, cache(cut.local))
-    offset = cut.result.ndim - len(call.shapes[1])
-    places = range(cut.arrays_at, cut.arrays_at + fetcher.wanted.ndim)
-    same = all(dim < offset or call.shapes[1][dim - offset] == 1 for dim in places)
-    return Rule(
-        (cut.source, _value_layout(call, cut, cut.result if same else result), *whole),
-        cut.source,
-        across=lambda mesh, raw, params: fetcher.write(mesh, raw[0], raw[1], raw[2:], same),
-    )
 
 
 def _write_across(call, cut, value):

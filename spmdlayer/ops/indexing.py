@@ -15,6 +15,7 @@ from ..dtypes import is_complex, is_half, is_inexact
 from ..errors import type_error, value_error
 from ..redistribute.reshard import reshard_to
 from . import elementwise as ew
+from .index_array_rules import gather_rule, spread_at_rule, write_at_rule
 from .index_form import ARRAY, index_form, raw_index
 from .index_parts import (
     as_spans,
@@ -27,7 +28,7 @@ from .index_parts import (
     unmasked,
     whole_but,
 )
-from .index_rules import gather_rule, getitem_rule, read_shape, setitem_rule, spread_at_rule, spread_rule
+from .index_rules import getitem_rule, read_shape, setitem_rule, spread_rule
 from .masks import can_select, gather_mask
 from .registry import apply, define, unbroadcast
 from .shape import squeeze, with_dimension
@@ -188,7 +189,7 @@ _setitem_at = define(
     "setitem_at",
     _write,
     (lambda g, cs, p, xp: xp.setitem_at(g, 0, *cs, index=p.index), _written_at_vjp),
-    rule=setitem_rule,
+    rule=write_at_rule,
 )
 define("last_writes", _last_writes)
 
