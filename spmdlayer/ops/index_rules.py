@@ -285,5 +285,5 @@ def _write_across(call, cut, value):
                     place[box] = given
         return out
 
-    sends = _sends(back, call.dtypes[0]) if spans else None
+    sends = _sends(back, call.dtypes[0]) if spans else lambda coord: 0
     return Rule((cut.source, value), cut.source, across=across, sends=sends)

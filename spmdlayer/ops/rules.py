@@ -71,7 +71,8 @@ class Rule:
         piece of the result and is collective over the mesh.  Where `output` is None, which only the values
         decide, it gives the pair of the piece and its Layout.  Along an axis where an operand is Partial the
         result has to be so too, and the vjp must keep a Partial sum as it is: see `ops.across`
-    sends : of local code that communicates, a function of the mesh coordinate to the bytes that this rank sends
+    sends : of local code that communicates, a function of the mesh coordinate to the bytes that this rank sends;
+        None where only the values tell
     """
 
     inputs: tuple

@@ -13,9 +13,9 @@ from ..array import array_module
 from ..redistribute.carry_out import redistribute
 from .owners import as_lines, from_lines, group, group_rows, sharded
 from .registry import define
-from .rules import REPLICATE, Rule, cut_coordinates, layout_like
+from .rules import REPLICATE, Rule, cut_coordinates, layout_like, stated
 from .samples import Samples
-from .sorting import contiguous_along, moved_to_another_dim
+from .sorting import contiguous_along, moved_to_another_dim, sends_elsewhere
 from .stable_sort import stable_order
 
 MANY = 8  # so many wanted elements of a line are found by sorting it
@@ -44,6 +44,10 @@ def _forward(np, x, axis, ranks):
     return from_lines(_positions(as_lines(x, axis), ranks), shape, axis)
 
 
+@stated(
+    "the result is whole along `axis`",
+    "lines to one rank each where another dim can be sharded for the time; else samples and candidates",
+)
 def _rule(call):
     """The result is whole along the axis; many lines are brought to one rank each, few are searched together."""
     axis, ranks, layout = call.params["axis"], call.params["ranks"], call.layouts[0]
@@ -60,7 +64,9 @@ def _rule(call):
         return Rule((whole,), of_positions(source))
     lines = moved_to_another_dim(source, axis)
     if lines is not None:
-        return Rule((source,), of_positions(source), across=_elsewhere(source, lines, of_positions))
+        result, item = of_positions(source), call.dtypes[0].itemsize
+        sends = sends_elsewhere((source, lines, item), (of_positions(lines), result, 8))
+        return Rule((source,), result, across=_elsewhere(source, lines, of_positions), sends=sends)
     slices = contiguous_along(source, axis)
     if len(ranks) > MANY:
         whole = source.with_placements(tuple(REPLICATE if p.is_shard(axis) else p for p in source.placements))

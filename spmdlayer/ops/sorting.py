@@ -17,6 +17,7 @@ from ..redistribute.carry_out import redistribute
 from ..redistribute.reshard import reshard_to
 from .along import gather_along
 from .complaints import shown
+from .cost import reshard_bytes
 from .owners import as_lines, from_lines, group, sharded
 from .parallel_sort import sort_across
 from .reductions import normalise_axis
@@ -63,10 +64,20 @@ def _lines_rule(positions):
             return Rule((source,), source)
         whole = moved_to_another_dim(source, axis)
         if whole is not None:
-            return Rule((source,), source, across=_sorted_elsewhere(call.op, source, whole))
+            item = call.dtypes[0].itemsize
+            sends = sends_elsewhere((source, whole, item), (whole, source, 8 if positions else item))
+            return Rule((source,), source, across=_sorted_elsewhere(call.op, source, whole), sends=sends)
         return Rule((source,), source, across=_sorted_across(source, contiguous_along(source, axis), axis, positions))
 
     return rule
+
+
+def sends_elsewhere(there, back):
+    """What bringing lines to one rank each and their results back sends, as `Rule.sends`.
+
+    there, back : (source, target, itemsize)
+    """
+    return lambda coord: reshard_bytes(*there, coord) + reshard_bytes(*back, coord)
 
 
 def _sorted_elsewhere(op, source, whole):
@@ -186,7 +197,14 @@ def _topk_rule(call):
     )
     if not sharded(kept, axis):
         return Rule((source,), result)
-    return Rule((kept,), result, across=_best_of_all(kept, result, axis))
+    item = call.dtypes[0].itemsize + 8
+
+    def sends(coord):
+        local = kept.local_shape(coord)
+        others = prod(call.mesh_shape[mesh_axis] for mesh_axis in kept.sharding_axes(axis)) - 1
+        return prod(local[:axis]) * prod(local[axis + 1 :]) * min(k, local[axis]) * item * others
+
+    return Rule((kept,), result, across=_best_of_all(kept, result, axis), sends=sends)
 
 
 def _best_of_all(source, target, axis):
