@@ -63,6 +63,15 @@ def _whole(shape):
     return tuple(Span(0, extent, 1) for extent in shape)
 
 
+def _mask(mask, extents):
+    """A mask that fits; one that has extents 0 instead chooses nothing, as in NumPy."""
+    if mask.shape == extents:
+        return mask
+    if any(size not in (0, extent) for size, extent in zip(mask.shape, extents)):
+        raise IndexError(f"index: a mask of shape {mask.shape} for extents {extents} was given")
+    return np.zeros(extents, bool)
+
+
 def index_form(index, shape):
     """The form of an index into this global shape, and the list of its arrays."""
     if shape and type(index) is slice:
@@ -85,12 +94,8 @@ def index_form(index, shape):
         elif isinstance(item, (int, np.integer)):
             form.append(_position(item, axis, shape[axis]))
         else:
-            if item.dtype.kind == "b" and item.shape != shape[axis : axis + taken]:
-                raise IndexError(
-                    f"index: a mask of shape {item.shape} for extents {shape[axis : axis + taken]} was given"
-                )
             form.append(ARRAY)
-            arrays.append(item)
+            arrays.append(_mask(item, shape[axis : axis + taken]) if item.dtype.kind == "b" else item)
         axis += taken
     return tuple(form), arrays
 

@@ -119,7 +119,7 @@ def reshape_rule(call):
     source = source.with_placements(
         tuple(p if p.kind == "shard" or axis in kept else REPLICATE for axis, p in enumerate(source.placements))
     )
-    if 0 in after:  # nothing to move
+    if 0 in after or not after:  # nothing to move, or no dim to shard
         source = source.with_placements(tuple(REPLICATE if p.kind == "shard" else p for p in source.placements))
     groups = [_Group(call.shapes[0], after, *dims) for dims in _groups(call.shapes[0], after)] if 0 not in after else []
     outputs, splits, left = _carried(source, groups, after)

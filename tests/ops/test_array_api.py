@@ -299,6 +299,15 @@ def test_compositions_of_distributed_tensors():
     assert_all(np.array_equal(repeated.numpy(), np.repeat(values, [2, 0, 1], axis=0)))
 
 
+@pytest.mark.mpi
+def test_a_sharded_element_as_a_number():
+    for shape in ((1,), (1, 1)):
+        x = sharded(np.full(shape, 3.0)).requires_grad_()
+        y = spmd.reshape(x, ())
+        assert_all(y.shape == () and float(y) == 3.0)
+        assert_all(np.array_equal(spmd.grad(y * y, x).numpy(), np.full(shape, 6.0)))
+
+
 def test_an_axis_out_of_range_is_numpys_error():
     with pytest.raises(np.exceptions.AxisError, match="sum: axis 2 was given for 1 dimensions"):
         spmd.sum(spmd.ones(3), axis=2)

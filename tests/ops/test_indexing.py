@@ -130,3 +130,12 @@ def test_half_precision_gradients_of_repeated_indices_are_exact():
     x = tensor(np.zeros(2), dtype="float16", requires_grad=True)
     picked = x[np.zeros(4096, int)]
     np.testing.assert_array_equal(grad(reductions.sum(picked, dtype="float32"), x), [4096, 0])
+
+
+@pytest.mark.parametrize("mask", [(0,), (0, 3), (2, 0), (0, 0)])
+def test_a_mask_with_extents_0_chooses_nothing(mask):
+    x, nothing = np.arange(6.0).reshape(2, 3), np.zeros(mask, bool)
+    assert tensor(x)[nothing].shape == x[nothing].shape
+    y = tensor(x)
+    y[nothing] = 7.0
+    np.testing.assert_array_equal(y, x)
