@@ -250,3 +250,10 @@ def test_writing_backwards(mesh):
     array[::-3] = 5.0
     np.testing.assert_array_equal(x.numpy(), array)
     assert sent == 0
+
+
+def test_one_sharded_element_as_a_number(mesh):
+    x = sharded(mesh, np.array([[4.0]]))
+    assert spmd.reshape(x, ()).item() == 4.0
+    assert spmd.reshape(x, ()).placements == [R]
+    assert spmd.reshape(spmd.reshape(x, ()), (1, 1, 1)).tolist() == [[[4.0]]]
