@@ -16,7 +16,7 @@ from .registry import define
 from .rules import REPLICATE, Rule, cut_coordinates, layout_like, stated
 from .samples import Samples
 from .sorting import contiguous_along, moved_to_another_dim, sends_elsewhere
-from .stable_sort import stable_order
+from .stable_sort import beside, stable_order
 
 MANY = 8  # so many wanted elements of a line are found by sorting it
 
@@ -32,11 +32,11 @@ def _positions(lines, ranks):
 
 def _position(np, lines, value, rank):
     """The position of the element with a rank, whose value is known: equal ones are in order of position."""
-    nan, is_nan = value != value, lines != lines
-    equal = (lines == value) | (nan & is_nan)
-    before = np.sum((lines < value) | (nan & ~is_nan), axis=-1, keepdims=True)
-    nth = np.cumsum(equal, axis=-1) == rank - before + 1
-    return np.argmax(equal & nth, axis=-1)[:, None]
+    before, equal = beside(np, lines, value, largest=False)
+    if np.count_nonzero(equal) > len(lines):
+        nth = rank - np.sum(before, axis=-1, keepdims=True) + 1
+        equal &= np.cumsum(equal, axis=-1) == nth
+    return np.argmax(equal, axis=-1)[:, None]
 
 
 def _forward(np, x, axis, ranks):

@@ -23,7 +23,7 @@ from .parallel_sort import sort_across
 from .reductions import normalise_axis
 from .registry import apply, define
 from .rules import REPLICATE, Rule, cut_coordinates, follow, stated
-from .stable_sort import sorted_lines, stable_order
+from .stable_sort import beside, sorted_lines, stable_order
 
 # Rules -----------------------------------------------------------------------
 
@@ -164,18 +164,17 @@ _sort.public, _argsort.public = sort, argsort
 def _top_positions(np, lines, k, largest):
     """The positions of the k largest or smallest elements of each line, in order, the first of equal ones."""
     extent = lines.shape[-1]
-    if 0 < 8 * k < extent:
-        place = extent - k if largest else k - 1
-        limit = np.partition(lines, place, axis=-1)[:, place : place + 1]
-        nan = limit != limit
-        equal = (lines == limit) | (nan & (lines != lines))
-        beyond = (lines > limit) | (~nan & (lines != lines)) if largest else (lines < limit) | (nan & (lines == lines))
+    if not 0 < 8 * k < extent:
+        return stable_order(lines, largest)[:, :k]
+    place = extent - k if largest else k - 1
+    beyond, equal = beside(np, lines, np.partition(lines, place, axis=-1)[:, place : place + 1], largest)
+    chosen = beyond | equal
+    if np.count_nonzero(chosen) > k * len(lines):  # of equal elements the first ones
         missing = k - np.sum(beyond, axis=-1, keepdims=True)
         chosen = beyond | (equal & (np.cumsum(equal, axis=-1) <= missing))
-        places = np.nonzero(chosen)[1].reshape(len(lines), k)
-        order = stable_order(np.take_along_axis(lines, places, -1), largest)
-        return np.take_along_axis(places, order, -1)
-    return stable_order(lines, largest)[:, :k]
+    places = np.nonzero(chosen)[1].reshape(len(lines), k)
+    order = stable_order(np.take_along_axis(lines, places, -1), largest)
+    return np.take_along_axis(places, order, -1)
 
 
 def _topk_forward(np, x, k, axis, largest):

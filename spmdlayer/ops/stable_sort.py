@@ -46,3 +46,14 @@ def stable_order(x, descending, runs=False):
     order += number
     order.sort(axis=-1)
     return order - number
+
+
+def beside(np, lines, value, largest):
+    """Which elements of each line are smaller (or larger) than its value (lines, 1), and which are equal to it."""
+    beyond, equal = (lines > value) if largest else (lines < value), lines == value
+    nan = value != value
+    if lines.dtype.kind not in "biu" and (largest or nan.any()):  # NaN is larger than any number
+        is_nan = lines != lines
+        equal |= nan & is_nan
+        beyond |= (~nan & is_nan) if largest else (nan & ~is_nan)
+    return beyond, equal

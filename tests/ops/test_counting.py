@@ -86,8 +86,8 @@ def test_random_placements(seed):
     expected, sides = np.histogram(x, 4)
     np.testing.assert_array_equal(hist.numpy(), expected)
     np.testing.assert_array_equal(edges.numpy(), sides)
-    hist, _ = spmd.histogram(t, [0, 1, 7, 30], weights=w, density=True)
     if n and x.min() < 30:
+        hist, _ = spmd.histogram(t, [0, 1, 7, 30], weights=w, density=True)
         np.testing.assert_allclose(hist.detach().numpy(), np.histogram(x, [0, 1, 7, 30], None, True, weights)[0])
 
 
