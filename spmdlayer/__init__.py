@@ -45,6 +45,7 @@ from .dtypes import (
     uint32,
     uint64,
 )
+from .halo import halo_exchange, stencil
 from .local_layer import LocalLayer
 from .mesh import ProcessMesh, init_mesh
 from .nn.activations import elu, gelu, leaky_relu, relu, silu

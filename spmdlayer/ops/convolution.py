@@ -28,29 +28,33 @@ def _fit(grad, p, i, xp):
     return unbroadcast(xp, grad, grad.shape, p.dtypes[i])
 
 
-def _vjps(first, second):
-    """The vjps of one of the three sums: the others, of the cotangent and the conjugate operand."""
+def bilinear_vjps(first, second):
+    """The vjps of one of three sums that are the derivatives of a trilinear form: the two others.
+
+    `first` and `second` are functions of (xp, cotangent, conjugate operand,
+    parameters) that give the gradients of the first and the second operand.
+    """
 
     def of_first(g, b, p, xp):
-        return _fit(first(xp, g, conjugate(b), p.geometry), p, 0, xp)
+        return _fit(first(xp, g, conjugate(b), p), p, 0, xp)
 
     def of_second(g, a, p, xp):
-        return _fit(second(xp, g, conjugate(a), p.geometry), p, 1, xp)
+        return _fit(second(xp, g, conjugate(a), p), p, 1, xp)
 
     return of_first, of_second
 
 
-_output_vjps = _vjps(
-    lambda xp, g, w, geometry: xp.conv_input(g, w, geometry=geometry),
-    lambda xp, g, x, geometry: xp.conv_weight(x, g, geometry=geometry),
+_output_vjps = bilinear_vjps(
+    lambda xp, g, w, p: xp.conv_input(g, w, geometry=p.geometry),
+    lambda xp, g, x, p: xp.conv_weight(x, g, geometry=p.geometry),
 )
-_input_vjps = _vjps(
-    lambda xp, g, w, geometry: xp.conv_output(g, w, geometry=geometry),
-    lambda xp, g, y, geometry: xp.conv_weight(g, y, geometry=geometry),
+_input_vjps = bilinear_vjps(
+    lambda xp, g, w, p: xp.conv_output(g, w, geometry=p.geometry),
+    lambda xp, g, y, p: xp.conv_weight(g, y, geometry=p.geometry),
 )
-_weight_vjps = _vjps(
-    lambda xp, g, y, geometry: xp.conv_input(y, g, geometry=geometry),
-    lambda xp, g, x, geometry: xp.conv_output(x, g, geometry=geometry),
+_weight_vjps = bilinear_vjps(
+    lambda xp, g, y, p: xp.conv_input(y, g, geometry=p.geometry),
+    lambda xp, g, x, p: xp.conv_output(x, g, geometry=p.geometry),
 )
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..redistribute.carry_out import box_shape, exchange
+from ..redistribute.carry_out import box_shape, copy_boxes, exchange
 from .owners import group, members_along
 
 # From so many slices of one dim on they are written as an array of positions.
@@ -132,19 +132,20 @@ class Mover:
     maps : {dim: sequence of Run}
     have, want : functions of (coordinate, dim), the intervals of the operand's and the result's piece
     shapes : the pair of functions of the coordinate to the shape of the operand's and of the result's piece
+    add : what several positions of the operand give to one of the result is added
     """
 
-    def __init__(self, mesh_shape, axes, maps, have, want, shapes):
-        self.mesh_shape, self.axes, self.dims, self.maps = mesh_shape, axes, tuple(maps), maps
+    def __init__(self, mesh_shape, axes, maps, have, want, shapes, add=False):
+        self.mesh_shape, self.axes, self.dims, self.maps, self.add = mesh_shape, axes, tuple(maps), maps, add
         self.have, self.want, self.shapes = have, want, shapes
         self.on = cache(self._on)
 
     @classmethod
-    def between(cls, source, target, maps):
+    def between(cls, source, target, maps, add=False):
         """From one layout to another."""
         axes = sorted({axis for dim in maps for axis in source.sharding_axes(dim)})
         shapes = source.local_shape, target.local_shape
-        return cls(source.mesh_shape, axes, maps, source.intervals, target.intervals, shapes)
+        return cls(source.mesh_shape, axes, maps, source.intervals, target.intervals, shapes, add)
 
     def group_of(self, coord):
         """The coordinates of the ranks that exchange with the one at a coordinate, in the order of their channel."""
@@ -166,7 +167,13 @@ class Mover:
     def _on(self, mesh, dtype):
         """The move as a function of this rank's piece, of a dtype, and maybe the result to be written to."""
         coord, line = mesh.coordinate, group(mesh, self.axes)
-        return exchange(self.boxes_to(coord), self.boxes_from(coord), self.shapes[1](coord), line, dtype)
+        return exchange(self.boxes_to(coord), self.boxes_from(coord), self.shapes[1](coord), line, dtype, self.add)
+
+    def alone(self, array, result):
+        """The move where no dim is sharded, without a mesh."""
+        ((taken,), (place,)) = self.boxes_to(()), self.boxes_from(())
+        copy_boxes(zip(taken, place), array, result, self.add)
+        return result
 
     def items(self, coord):
         """How many elements the rank at a coordinate sends to others."""

@@ -183,20 +183,23 @@ def _exchange(step, mesh, dtype):
     return exchange(step.sends(coord), step.receives(coord), step.result.local_shape(coord), channel(mesh, None), dtype)
 
 
-def exchange(sends, receives, shape, line, dtype):
+def exchange(sends, receives, shape, line, dtype, add=False):
     """A general exchange of boxes, as a function of a raw array.
 
     Parameters
     ----------
     sends, receives : for each rank of `line` a list of boxes (tuples of
         slices, which may have steps, or `np.ix_`), into the array and into the
-        result, where steps are positive
+        result, where steps are positive; a rank's own ones are of equal shapes
     shape : of the result
     line : the Channel
     dtype : of the array
+    add : what comes is added to the result that is given; boxes may overlap
 
     The function takes the raw array, and maybe the result to be written to.
     """
+    own = list(zip(sends[line.rank], receives[line.rank]))
+    sends, receives = ([() if k == line.rank else boxes for k, boxes in enumerate(side)] for side in (sends, receives))
     sent = [_packed_shape([box_shape(box) for box in boxes]) for boxes in sends]
     sends = [[(*box, ...) for box in boxes] for boxes in sends]  # with the dots, 0-d stays an array
     extents = [[box_shape(box) for box in boxes] for boxes in receives]
@@ -212,11 +215,27 @@ def exchange(sends, receives, shape, line, dtype):
         received = trade([_pack(array, boxes) for boxes in sends])
         if result is None:
             result = array_module(array).empty(shape, array.dtype)
+        copy_boxes(own, array, result, add)
         for number, box, taken, extent in places:
-            result[box] = received[number].reshape(-1)[taken].reshape(extent)
+            _put(result, box, received[number].reshape(-1)[taken].reshape(extent), add)
         return result
 
     return move
+
+
+def copy_boxes(pairs, array, result, add=False):
+    """Write boxes of an array to boxes of a result, or add them."""
+    for taken, place in pairs:
+        _put(result, place, array[taken], add)
+
+
+def _put(result, box, values, add):
+    if not add:
+        result[box] = values
+    elif any(not isinstance(part, slice) for part in box):  # positions, some of them twice
+        array_module(result).add.at(result, box, values)
+    else:
+        result[box] += values
 
 
 def _packed_shape(boxes):
@@ -228,7 +247,7 @@ def _pack(array, boxes):
     if len(boxes) == 1:
         return array[boxes[0]]
     flat = [array[box].reshape(-1) for box in boxes]
-    return array_module(array).concatenate(flat) if flat else array.reshape(-1)[:0]
+    return array_module(array).concatenate(flat) if flat else array_module(array).empty(0, array.dtype)
 
 
 def box_shape(box):

@@ -3,8 +3,10 @@
 import numpy as np
 from case_arrays import cmplx, signed
 
+from spmdlayer import stencil
 from spmdlayer.nn import activations
 from spmdlayer.ops import convolution, lookup, padding, pooling, segments
+from spmdlayer.ops.ghosts import BOUNDARIES
 from spmdlayer.ops.registry import REGISTRY
 
 CASES = {}
@@ -78,6 +80,48 @@ for _mode in ("edge", "reflect", "symmetric", "wrap"):
         "unpadded",
         (lambda g, m=_mode: REGISTRY["unpadded"].public(g, widths=((2, 0), (1, 4)), mode=m), (signed(4, 8),)),
     )
+
+
+# Halos and stencils ------------------------------------------------------
+
+
+def _ranges(n, pieces, before, after):
+    """The ranges of n positions in so many pieces, as far as a reflection reaches."""
+    ends = [n * k // pieces for k in range(pieces + 1)]
+    least = max(n - 1, 0)
+    return tuple((low - min(before, least), high + min(after, least)) for low, high in zip(ends, ends[1:]))
+
+
+for _boundary in BOUNDARIES:
+    for _pieces, _around in ((2, (0, 1)), (4, (3, 2))):
+
+        def _extended(x, b=_boundary, n=_pieces, around=_around):
+            ranges = (_ranges(x.shape[0], n, *around), *(None,) * (x.ndim - 2), _ranges(x.shape[-1], 1, 1, 1))
+            return REGISTRY["with_ghosts"].public(x, ranges=ranges[: x.ndim], boundary=b)
+
+        def _folded(g, b=_boundary, n=_pieces, around=_around):
+            (low, high), extent = around, g.shape[0] - n * sum(around)
+            if extent <= max(around):
+                raise ValueError("too few elements")
+            ranges = (_ranges(extent, n, low, high), *(None,) * (g.ndim - 1))
+            return REGISTRY["add_ghosts"].public(g, ranges=ranges, boundary=b, extents=(extent, *g.shape[1:]))
+
+        _functions("with_ghosts", (_extended, (cmplx(5, 2),)))
+        _functions("add_ghosts", (_folded, (signed(4 + _pieces * sum(_around), 2),)))
+
+    def _adjoint(g, w, b=_boundary):
+        return REGISTRY["stencil_adjoint"].public(g, w, boundary=b)
+
+    def _weights(x, g, b=_boundary):
+        return REGISTRY["stencil_weights"].public(x, g * 1.0, window=(3, 1), boundary=b)
+
+    _functions(
+        "stencil",
+        (lambda x, w, b=_boundary: stencil(x, w, b), (signed(4, 3), signed(3, 3))),
+        (lambda x, w, b=_boundary: stencil(x, w, b), (cmplx(2, 4), signed(5))),
+    )
+    _functions("stencil_adjoint", (_adjoint, (signed(4, 3), signed(3, 1))), (_adjoint, (signed(2, 5), cmplx(3))))
+    _functions("stencil_weights", (_weights, (signed(4, 3), cmplx(4, 3))), (_weights, (signed(3, 2), signed(3, 2))))
 
 
 # Segments, tables, activations -------------------------------------------

@@ -1,0 +1,139 @@
+"""Pieces of an array with what lies around them: ghosts, which neighbours hold or a boundary rule gives.
+
+Along some dims each piece becomes a range of positions that may overlap its
+neighbours' and reach beyond the array.  Where a range comes from is a few
+`Run`s, so that `moving` finds who sends what to whom: all dims at once, corners
+among them, and as far as a range reaches.  The adjoint adds every ghost to the
+element that it is a copy of.
+"""
+
+from functools import lru_cache
+
+from ..array import array_module
+from ..dtypes import is_half
+from ..layout import Layout
+from ..placement import Shard
+from .moving import Mover, Run, reverse
+from .rules import cut_coordinates
+
+BOUNDARIES = ("periodic", "zero", "reflect", "edge")
+
+
+def ranges_around(layout, widths):
+    """For each dim the ranges (low, high) of the pieces with `widths[dim]` = (before, after) around them, in order.
+
+    None for a dim without any.
+    """
+    return tuple(
+        tuple(
+            (start - before, stop + after)
+            for ((start, stop),) in (layout.intervals(coord, dim) for coord in cut_coordinates(layout, dim))
+        )
+        if before or after
+        else None
+        for dim, (before, after) in enumerate(widths)
+    )
+
+
+def ghost_runs(ranges, extent, boundary):
+    """The runs from ranges of positions, one behind the other, to the positions of a dim that they stand for."""
+    runs, offset = [], 0
+    for low, high in ranges:
+        for first, end, source, step in _segments(low, high, extent, boundary):
+            if first < end:
+                runs.append(Run(offset + first - low, 1, source, step, end - first))
+        offset += high - low
+    return tuple(runs)
+
+
+def _segments(low, high, extent, boundary):
+    """(first, end, source, step): the positions first to end are copies of source, source + step, ..."""
+    if boundary == "periodic":
+        for lap in range(low // extent, -(-high // extent)):
+            first = max(low, lap * extent)
+            yield first, min(high, (lap + 1) * extent), first - lap * extent, 1
+        return
+    first = max(low, 0)
+    yield first, min(high, extent), first, 1
+    below, above = min(high, 0), max(low, extent)
+    if boundary == "reflect":
+        yield low, below, -low, -1
+        yield above, high, 2 * (extent - 1) - above, -1
+    elif boundary == "edge":
+        for position in range(low, below):
+            yield position, position + 1, 0, 1
+        for position in range(above, high):
+            yield position, position + 1, extent - 1, 1
+
+
+class Ghosts:
+    """How pieces in a layout get their ghosts, and give them back; see `ghosts_of`.
+
+    Attributes
+    ----------
+    source : Layout of the array
+    extended : Layout of the extended pieces, one behind the other
+    sharded : whether a dim with ghosts is sharded, so that ranks exchange
+    """
+
+    def __init__(self, source, ranges, boundary):
+        self.source, self.boundary = source, boundary
+        shape, splits, maps = list(source.shape), list(source.splits), {}
+        placements = list(source.placements)
+        for dim, parts in enumerate(ranges):
+            if parts is None:
+                continue
+            sizes = tuple(high - low for low, high in parts)
+            maps[dim] = ghost_runs(parts, shape[dim], boundary)
+            shape[dim] = sum(sizes)
+            splits[dim] = sizes if source.sharding_axes(dim) else None
+            for axis in source.sharding_axes(dim):
+                placements[axis] = Shard(dim)
+        self.extended = Layout(source.mesh_shape, tuple(placements), tuple(shape), tuple(splits))
+        self._out = Mover.between(source, self.extended, maps)
+        back = {dim: tuple(map(reverse, runs)) for dim, runs in maps.items()}
+        self._back = Mover.between(self.extended, source, back, add=True)
+        self.sharded = len(self._out.axes) > 0
+
+    def sends(self, dtype):
+        """The bytes that a rank sends for its neighbours' ghosts, as a function of its coordinate."""
+        return lambda coord: self._out.items(coord) * dtype.itemsize
+
+    def sends_back(self, dtype):
+        """The bytes that a rank sends to give its ghosts back."""
+        return lambda coord: self._back.items(coord) * dtype.itemsize
+
+    def extend(self, x, mesh=None):
+        """This rank's extended piece, collective over the mesh; without a mesh the array is not cut."""
+        coord = () if mesh is None else mesh.coordinate
+        np = array_module(x)
+        make = np.zeros if self.boundary == "zero" else np.empty
+        result = make(self.extended.local_shape(coord), x.dtype)
+        return self._out.alone(x, result) if mesh is None else self._out.on(mesh, x.dtype)(x, result)
+
+    def fold(self, g, mesh=None):
+        """This rank's piece of the adjoint of `extend`, collective over the mesh; half precision adds up in single."""
+        coord = () if mesh is None else mesh.coordinate
+        np = array_module(g)
+        result = np.zeros(self.source.local_shape(coord), np.float32 if is_half(g.dtype) else g.dtype)
+        total = self._back.alone(g, result) if mesh is None else self._back.on(mesh, g.dtype)(g, result)
+        return total.astype(g.dtype, copy=False)
+
+
+@lru_cache(maxsize=1024)
+def ghosts_of(source, ranges, boundary):
+    """The Ghosts of a layout.
+
+    Parameters
+    ----------
+    source : Layout
+    ranges : for each dim None, or a range (low, high) of positions for each piece in order (any number where the dim
+        is not sharded; then they are one behind the other in one piece)
+    boundary : what positions beyond the array are, one of BOUNDARIES; "reflect" at most as far as it has positions
+    """
+    return Ghosts(source, ranges, boundary)
+
+
+def whole_layout(shape):
+    """The Layout of an array that is not cut, without a mesh."""
+    return Layout((), (), tuple(shape))
