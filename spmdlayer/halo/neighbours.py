@@ -32,9 +32,7 @@ def _fold_forward(np, g, ranges, boundary, extents, layout=None):
 def _as_sharded(call):
     """The layout in which the operand has a piece for each range; dims of which it has not are whole."""
     layout, ranges = call.layouts[0], call.params["ranges"]
-    dims = [
-        dim if parts is None or _piecewise(layout, dim, len(parts)) else None for dim, parts in enumerate(ranges)
-    ]
+    dims = [dim if parts is None or _piecewise(layout, dim, len(parts)) else None for dim, parts in enumerate(ranges)]
     return follow(call, dims, call.shapes[0], LINEAR)[0]
 
 

@@ -110,10 +110,14 @@ for _boundary in BOUNDARIES:
         _functions("add_ghosts", (_folded, (signed(4 + _pieces * sum(_around), 2),)))
 
     def _adjoint(g, w, b=_boundary):
+        stencil(g * 1.0, w, b)  # raises for what does not fit
         return REGISTRY["stencil_adjoint"].public(g, w, boundary=b)
 
     def _weights(x, g, b=_boundary):
-        return REGISTRY["stencil_weights"].public(x, g * 1.0, window=(3, 1), boundary=b)
+        if x.shape != g.shape:
+            raise ValueError("the shapes differ")
+        stencil(x * g, np.ones((3, 1)), b)
+        return REGISTRY["stencil_weights"].public(x, g, window=(3, 1), boundary=b)
 
     _functions(
         "stencil",
