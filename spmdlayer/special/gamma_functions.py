@@ -55,17 +55,10 @@ polygamma = special_function(
     "The n-th derivative of digamma at x, for integers n >= 0.",
     _polygamma_forward,
 )
-
-
-def gammasgn(x):
-    """The sign of gamma(x); no gradient."""
-    return _gammasgn(x)
-
-
-_gammasgn = special_function(
+gammasgn = special_function(
     "gammasgn(x)",
     (lambda g, xp: xp.zeros_like(g),),
-    gammasgn.__doc__,
+    "The sign of gamma(x); the gradient is zero.",
 )
 
 
