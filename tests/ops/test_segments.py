@@ -177,7 +177,7 @@ def test_rows_of_several_ranks_share_the_gradient(mesh):
     x = spmd.shard_tensor(np.array([5.0, 1.0, 5.0, 3.0, 5.0, 3.0]), mesh, [S(0)])
     x.requires_grad = True
     y = spmd.segment_max(x, np.array([0, 0, 0, 1, 0, 1]), 3)
-    weights = spmd.shard_tensor(np.array([6.0, 4.0, 0.0]), mesh, [R])
+    weights = spmd.shard_tensor(np.array([6.0, 4.0, 1.0]), mesh, [R])
     total = spmd.where(spmd.isinf(y), 0.0, y * weights).sum()
     np.testing.assert_allclose(spmd.grad(total, x).numpy(), [2, 0, 2, 2, 2, 2])
 
