@@ -63,8 +63,8 @@ def unreduced(random, array, op, n):
         return [*others, array - others.sum(axis=0, dtype=dtype)]
     if op == "avg":
         return [*others, array * n - others.sum(axis=0, dtype=dtype)]
-    if op == "prod":
-        others = np.where(others == 0, 1, others)
+    if op == "prod":  # by powers of two nothing is rounded
+        others = (2.0 ** random.integers(-2, 3, shape) * random.choice([-1, 1], shape)).astype(dtype)
         return [*others, array / others.prod(axis=0)]
     winner = random.integers(n, size=array.shape)
     gaps = 1 + abs(random.integers(0, 9, (n, *array.shape)))

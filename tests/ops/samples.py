@@ -27,7 +27,7 @@ FIXED = {
     "gather_mask",
     "spread_mask",
     "half_spectrum",
-    "place_diagonal",
+    "place_diagonal", "fold",
     "window_max_shares",
     "window_max_means",
 }

