@@ -46,8 +46,9 @@ def _entry(item):
 
 def _span(item, extent):
     start, stop, step = item.indices(extent)
-    if start < 0:  # a negative step from before the beginning reads nothing
-        return Span(0, 0, 1)
+    count = len(range(start, stop, step))
+    if count < 2:  # the same form for all ways to write it
+        return Span(start, start + 1, 1) if count else Span(0, 0, 1)
     return Span(start, None if stop < 0 else stop, step)
 
 

@@ -60,7 +60,7 @@ class Cut:
         self.asked = tuple(axis for axis, p in sharded if dims[p.dim] is None)
         placements = list(self.source.placements)
         for axis, p in sharded:
-            placements[axis] = REPLICATE if axis in self.asked else Shard(dims[p.dim], p.block)
+            placements[axis] = REPLICATE if axis in self.asked else Shard(dims[p.dim], self._block(p))
         splits = [None] * len(shape)
         for dim, position in enumerate(dims):
             if position is not None and self.source.sharding_axes(dim) and dim not in self.moved:
@@ -86,9 +86,24 @@ class Cut:
         return item is ARRAY or (type(item) is Span and (self.only_slices or self._sliced(layout, dim)))
 
     def _sliced(self, layout, dim):
-        """Whether every rank reads of a sharded dim what it holds of it."""
+        """Whether every rank reads of a sharded dim what it holds of it: of blocks, one rank all from one block."""
         item = self._item(dim)
-        return _is_whole(item, layout.shape[dim]) or (item.step > 0 and all(b is None for _, b in layout.cuts(dim)))
+        if _is_whole(item, layout.shape[dim]):
+            return True
+        blocks = [block for _, block in layout.cuts(dim)]
+        if item.step < 0 or all(block is None for block in blocks):
+            return item.step > 0
+        total = len(range(*item))
+        if len(blocks) == 1:  # on any number of ranks alike, also where touching blocks are one interval
+            return total > 0 and item.start // blocks[0] == (item.start + (total - 1) * item.step) // blocks[0]
+        pieces = (layout.intervals(coord, dim) for coord in cut_coordinates(layout, dim))
+        return any(_count(item, interval) == total for piece in pieces for interval in piece)
+
+    def _block(self, placement):
+        """How the result is dealt out: as the operand is, but in slices where one rank has all of it."""
+        dim = placement.dim
+        as_it_is = dim in self.moved or _is_whole(self._item(dim), self.source.shape[dim])
+        return placement.block if as_it_is else None
 
     def _sizes(self, dim):
         """The sizes of the result's pieces along a sharded dim."""
@@ -96,17 +111,19 @@ class Cut:
         if _is_whole(item, self.source.shape[dim]):
             return self.source.splits[dim]
         pieces = (self.source.intervals(coord, dim) for coord in cut_coordinates(self.source, dim))
-        return tuple(len(range(*self._within(item, interval))) for (interval,) in pieces)
+        return tuple(len(range(*self._within(item, piece))) for piece in pieces)
 
     @staticmethod
-    def _within(item, interval):
-        """The part of a slice inside an interval, counted from its beginning."""
-        total = len(range(*item))
-        first, end = (min(max(-((item.start - bound) // item.step), 0), total) for bound in interval)
-        if first >= end:
-            return Span(0, 0, 1)
-        start = item.start + first * item.step - interval[0]
-        return Span(start, start + (end - first - 1) * item.step + 1, item.step)
+    def _within(item, piece):
+        """The part of a slice inside a piece, counted from the piece's beginning; it lies in one interval."""
+        total, offset = len(range(*item)), 0
+        for low, high in piece:
+            first, end = (min(max(-((item.start - bound) // item.step), 0), total) for bound in (low, high))
+            if first < end:
+                start = offset + item.start + first * item.step - low
+                return Span(start, start + (end - first - 1) * item.step + 1, item.step)
+            offset += high - low
+        return Span(0, 0, 1)
 
     def local(self, coord):
         """The index into the piece of the rank at a coordinate."""
@@ -122,8 +139,12 @@ class Cut:
     def _local_span(self, item, coord, dim):
         if dim in self.moved or _is_whole(item, self.source.shape[dim]):
             return Span(0, self.source.local_shape(coord)[dim], 1)
-        (interval,) = self.source.intervals(coord, dim)
-        return self._within(item, interval)
+        return self._within(item, self.source.intervals(coord, dim))
+
+
+def _count(item, interval):
+    """How many positions of a slice, forwards, lie in an interval."""
+    return len(range(*Cut._within(item, (interval,))))
 
 
 def _is_whole(item, extent):

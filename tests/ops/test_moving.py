@@ -229,6 +229,11 @@ def test_slices_of_block_cyclic_pieces(mesh):
     y, sent = traced(lambda: x[4 * n :])  # whole rounds of blocks: all stays where it is
     np.testing.assert_array_equal(y.numpy(), array[4 * n :])
     assert (y.placements, sent) == ([S(0, 2)], 0)
+    z, sent = traced(lambda: x[7])  # one element of one block, to all ranks
+    assert (z.numpy(), z.placements, sent) == (7.0, [R], ITEM * (n - 1))
+    z, sent = traced(lambda: x[8:10])  # within one block
+    np.testing.assert_array_equal(z.numpy(), [8, 9])
+    assert (z.placements, sent) == ([S(0)], 0)
     z, sent = traced(lambda: x[2:])  # every block is another rank's
     np.testing.assert_array_equal(z.numpy(), array[2:])
     assert sent == (ITEM * 46 if n > 1 else 0)
