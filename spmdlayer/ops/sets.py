@@ -16,6 +16,7 @@ from ..redistribute.crossing import make_spec
 from .owners import global_flat, group, group_rows
 from .registry import apply, define
 from .rules import REPLICATE, Rule, replicated, replicated_layout, stated
+from .stable_sort import stable_order
 
 
 class UniqueAllResult(NamedTuple):
@@ -41,7 +42,7 @@ class UniqueInverseResult(NamedTuple):
 def _merged(np, values, places, counts):
     """The table of values (1-d) that occur first at places, so often; both in any order."""
     order = np.argsort(places, kind="stable")
-    order = order[np.argsort(values[order], kind="stable")]
+    order = order[stable_order(values[order], False)]
     values, places, counts = values[order], places[order], counts[order]
     begins = np.ones(len(values), bool)
     begins[1:] = values[1:] != values[:-1]
