@@ -58,8 +58,8 @@ def _bounds(samples, ends):
     bounds = np.zeros((lines, len(ends)), np.int64)
     bounds[:, -1] = size
     for rank in range(1, len(ends) - 1):
-        # So many samples, about, belong before this rank.
-        bounds[:, rank] = size if ends[rank] == ends[-1] else samples.places_behind(ends[rank] // samples.step)
+        before = min(ends[rank] // samples.step, samples.count)  # so many samples, about, belong before this rank
+        bounds[:, rank] = size if ends[rank] == ends[-1] else samples.places_behind(before)
     return bounds
 
 

@@ -5,6 +5,7 @@ import pytest
 from placed import distribute, draw, meshes, placements_for
 
 import spmdlayer as spmd
+from spmdlayer.ops import samples
 from spmdlayer.ops.selecting import ranked_positions
 
 Q = [0.3, 0.0, 1.0, [0.1, 0.5], [[0.25, 0.6], [0.9, 1.0]]]
@@ -109,8 +110,9 @@ def test_selecting_finds_what_sorting_finds(ties):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("seed", range(10))
-def test_selecting_across_ranks_finds_what_sorting_finds(seed):
+def test_selecting_across_ranks_finds_what_sorting_finds(seed, monkeypatch):
     random = np.random.default_rng([seed, 10])
+    monkeypatch.setattr(samples, "SAMPLES", draw(random, [1, 3, 64]))
     n = int(draw(random, [1, 5, 100, 3000]))
     x = draw(
         random, [random.normal(size=n), random.integers(0, 3, n) / 2, np.arange(n)[::-1] * 1.0, np.full(n, np.nan)]

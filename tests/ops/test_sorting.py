@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from placed import distribute, draw, meshes, placements_for
+from placed import distribute, draw, meshes, placements_for, random_sizes
 
 import spmdlayer as spmd
+from spmdlayer.ops import samples
 
 R, S = spmd.Replicate(), spmd.Shard
 
@@ -117,8 +118,9 @@ def random_array(random):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("seed", range(30))
-def test_random_placements(seed):
+def test_random_placements(seed, monkeypatch):
     random = np.random.default_rng([seed, 1])
+    monkeypatch.setattr(samples, "SAMPLES", draw(random, [1, 3, 64]))  # few: splitters are far off
     mesh, x = draw(random, meshes()), random_array(random)
     placements = placements_for(random, mesh, x, partial=x.dtype.kind != "f")
     axis, descending = int(random.integers(x.ndim)), bool(random.integers(2))
@@ -193,6 +195,27 @@ def test_a_long_line_is_sorted_without_gathering_it():
         # Each element moves about once, and few a second time.
         assert traced.bytes() <= 8 * (1.25 * n / size + 64 * size * size) * (size > 1)
         np.testing.assert_array_equal(spmd.argsort(t).numpy(), np.argsort(x, kind="stable"))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("seed", range(12))
+def test_long_lines_of_uneven_pieces(seed, monkeypatch):
+    mesh, random = line(), np.random.default_rng([seed, 11])
+    monkeypatch.setattr(samples, "SAMPLES", draw(random, [1, 2, 5, 64]))
+    n = int(random.integers(1, 2000))
+    sizes = random_sizes(random, n, mesh.size)
+    if seed % 3 == 0:  # all on one rank
+        sizes = np.roll([n] + [0] * (mesh.size - 1), seed).tolist()
+    values = random.normal(size=n)
+    x = draw(
+        random, [values, np.round(values), np.sort(values), np.sort(values)[::-1], np.where(values < 0, np.nan, 0)]
+    )
+    print(f"seed {seed}, sizes {sizes}, {samples.SAMPLES} samples")
+    start = sum(sizes[: mesh.rank])
+    t = spmd.dtensor_from_local(np.array(x[start : start + sizes[mesh.rank]]), mesh, [S(0)])
+    np.testing.assert_array_equal(spmd.sort(t).numpy(), np.sort(x))
+    for descending in (False, True):
+        np.testing.assert_array_equal(spmd.argsort(t, descending=descending).numpy(), order_of(x, 0, descending))
 
 
 @pytest.mark.mpi
