@@ -160,6 +160,29 @@ from .ops.inspection import can_cast, finfo, iinfo, isdtype, result_type
 from .ops.inspection import namespace_info as __array_namespace_info__
 from .ops.linear import matmul, outer, vecdot
 from .ops.lookup import interp, one_hot, select, trapezoid
+from .ops.numpy_names import (
+    angle,
+    append,
+    array_split,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    average,
+    column_stack,
+    diag,
+    diagonal,
+    dstack,
+    hstack,
+    inner,
+    nan_to_num,
+    nanmax,
+    nanmean,
+    nanmin,
+    nansum,
+    ptp,
+    vdot,
+    vstack,
+)
 from .ops.padding import pad
 from .ops.pooling import avg_pool, max_pool
 from .ops.positions import argmax, argmin

@@ -338,7 +338,8 @@ def _concat_vjp(g, p, i, xp):
 _concat = define("concat", _concat_forward, _concat_vjp, rule=concat_rule)
 
 
-def _operands(name, arrays):
+def operands(name, arrays):
+    """A list or tuple of tensors and arrays, see `operand`, which is not empty."""
     if not isinstance(arrays, (list, tuple)) or not arrays:
         raise type_error(f"{name}: a non-empty list or tuple of tensors is needed, {arrays!r} was given")
     return [operand(array) for array in arrays]
@@ -346,7 +347,7 @@ def _operands(name, arrays):
 
 def concat(arrays, axis=0):
     """Tensors joined along an existing axis (None: flattened first), in NumPy's common dtype."""
-    tensors = _operands("concat", arrays)
+    tensors = operands("concat", arrays)
     if axis is None:
         tensors, axis = [tensor.ravel() for tensor in tensors], 0
     first = tensors[0].shape
@@ -365,7 +366,7 @@ _concat.public = concat
 
 def stack(arrays, axis=0):
     """Tensors of one shape joined along a new axis of the result."""
-    tensors = _operands("stack", arrays)
+    tensors = operands("stack", arrays)
     for tensor in tensors:
         if tensor.shape != tensors[0].shape:
             given = f"{shown(tensors[0])} and {shown(tensor)}"
