@@ -105,7 +105,9 @@ class Fetcher:
             return mine, self._exchanged(mesh, members, mine, problem)
         if self.varies:
             agree_on_bounds(mesh, problem)
-        return mine, [self._of(places, coord, taker, (here,))[0].keys for taker in members]
+        return mine, [
+            mine[here].keys if taker == coord else self._of(places, coord, taker, (here,))[0].keys for taker in members
+        ]
 
     def _normalised(self, places):
         """Positions that count from the end brought to the front, and (position, dim, extent) of one out of bounds."""

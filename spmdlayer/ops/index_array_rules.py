@@ -52,7 +52,7 @@ def _reading(call, layout, arrays, keeps, write=False):
     result = layout_like(call.mesh_shape, placements, cut.result.shape, sources)
     known = layout_like(call.mesh_shape, given, cut.result.shape, [(result, list(range(result.ndim)))])
     inputs = tuple(operand_layout(own, known, at + len(shape) - len(own)) for own in shapes)
-    if not cut.asked:
+    if all(call.mesh_shape[axis] == 1 for axis in cut.asked):
         return cut, result, inputs, None
     dims = [dim for dim, item in enumerate(item for item in cut.form if item is not None) if item is ARRAY]
     given, wanted = (operand_layout(shape, of, at) for of in (known, result))
