@@ -1,9 +1,11 @@
 """All benchmarks, a few minutes: `make bench`, or `mpiexec -n 2 python scripts/bench/run.py`.
 
-Each compares in one run with NumPy or with the raw mpi4py call, and prints
+Each compares in one run with NumPy, the raw mpi4py call or torch (where it is installed), and prints
 ratios or differences; nothing here is a test.
 """
 
+import dispatch
+import mixed
 import region
 import reshard
 import startup
@@ -24,6 +26,8 @@ def main():
     spmd.barrier()
     region.main()
     reshard.main()
+    mixed.main()
+    dispatch.main()
 
 
 if __name__ == "__main__":
