@@ -75,6 +75,14 @@ def getitem(x, index):
     """x[index]: ints, slices, ..., None, masks, integer arrays and tensors, as in NumPy.
 
     The result is a value: later writes to x do not change it.
+
+    Of a distributed x: slices keep a dim sharded, with the pieces that they
+    leave; where they go backwards or cut blocks, elements are sent to pieces of
+    the default sizes.  An int of a sharded dim brings that slice to all ranks.
+    Rows that index arrays name are sent to where the arrays are (cut along
+    their first free dim, where every rank knows them), each once a rank.  A
+    mask along sharded first dims keeps what is true where it is: counts alone
+    travel.  IndexError, on all ranks, for a position out of bounds.
     """
     form, arrays = index_form(index, x.shape)
     if arrays:
@@ -247,8 +255,9 @@ def _local(value):
 def setitem(x, index, value):
     """x[index] = value, as in NumPy: the value broadcasts and is cast to x's dtype.
 
-    On the tape where x or the value is.  Complex values into a real tensor
-    raise a TypeError.  A leaf that requires grad is written within no_grad().
+    On the tape where x or the value is.  A distributed x keeps its layout, and
+    what of the value other ranks write is sent to them.  Complex values into a
+    real tensor raise a TypeError.  A leaf that requires grad is written within no_grad().
     """
     check_writable(x, "x[...] = value")
     if not isinstance(value, (Tensor, bool, int, float, complex)):

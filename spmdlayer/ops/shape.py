@@ -89,6 +89,9 @@ def reshape(x, shape, copy=None):
 
     copy : False for a ValueError where the result cannot share x's (local)
         buffer; sharing or not, a tensor is a value
+
+    A sharded dim stays so where pieces stay contiguous or become blocks that
+    are dealt out in turn; else elements are sent to pieces of the default sizes.
     """
     x = asarray(x)
     result = apply(_reshape, (x,), {"shape": _complete(as_shape("reshape", shape), x.shape)})
@@ -227,7 +230,10 @@ _flip = define(
 
 
 def flip(x, axis=None):
-    """The elements in reverse order along an axis, several axes or all."""
+    """The elements in reverse order along an axis, several axes or all.
+
+    Keeps x's layout; along a sharded axis what changes its rank is sent.
+    """
     x = asarray(x)
     return apply(_flip, (x,), {"axis": normalise_axes("flip", axis, x.ndim)})
 
@@ -248,7 +254,8 @@ def roll(x, shift, axis=None):
     """The elements shifted along axes, those that leave coming in at the other end.
 
     shift and axis: an int each, or tuples of one length; axis None shifts in
-    the flattened order.
+    the flattened order.  Keeps x's layout; along a sharded axis what changes
+    its rank is sent.
     """
     x = asarray(x)
     if axis is None:
@@ -346,7 +353,11 @@ def operands(name, arrays):
 
 
 def concat(arrays, axis=0):
-    """Tensors joined along an existing axis (None: flattened first), in NumPy's common dtype."""
+    """Tensors joined along an existing axis (None: flattened first), in NumPy's common dtype.
+
+    Sharded as the leftmost that shards another dim; else along the axis, if
+    one is sharded so, in pieces of the default sizes: what is not there is sent.
+    """
     tensors = operands("concat", arrays)
     if axis is None:
         tensors, axis = [tensor.ravel() for tensor in tensors], 0

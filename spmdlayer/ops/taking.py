@@ -17,7 +17,8 @@ from .shape import broadcast_to, partners, ravel
 def take(x, indices, axis=None):
     """The elements at integer indices along an axis (None: of the flattened tensor).
 
-    The indices, of any shape, take the place of the axis.
+    The indices, of any shape, take the place of the axis.  What is sent of a
+    sharded axis: see x[...].
     """
     x = _beside(x, indices)
     if axis is None:
