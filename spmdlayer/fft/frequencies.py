@@ -35,7 +35,7 @@ def rfftfreq(n, d=1.0, dtype=None, device=None):
 
 def _shifted(name, x, axes, back):
     x = asarray(x)
-    axes = normalise_axes(f"fft.{name}", axes, x.ndim)
+    axes = normalise_axes(f"fft.{name}", axes, x.ndim, x)
     if not axes:
         return x
     return roll(x, tuple(-(x.shape[axis] // 2) if back else x.shape[axis] // 2 for axis in axes), axes)

@@ -25,7 +25,7 @@ def _axes(name, x, s, axes):
     """The axes as non-negative ints, in their order, and the extent to give each (None: its own)."""
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
-    axes = tuple(normalise_axis(f"fft.{name}", axis, x.ndim) for axis in axes)
+    axes = tuple(normalise_axis(f"fft.{name}", axis, x.ndim, x) for axis in axes)
     if len(set(axes)) != len(axes):
         raise value_error(f"fft.{name}: axes {axes} name an axis twice")
     sizes = (None,) * len(axes) if s is None else tuple(s)
@@ -73,7 +73,7 @@ def _to_real(name, x, s, axes, norm):
     if axes is not None and len(axes) == 0 or x.ndim == 0:
         raise value_error(f"fft.{name}: at least one axis is needed")
     if s is None:  # by default the last axis comes from a transform of an even number of elements
-        last = normalise_axis(f"fft.{name}", -1 if axes is None else axes[-1], x.ndim)
+        last = normalise_axis(f"fft.{name}", -1 if axes is None else axes[-1], x.ndim, x)
         s = (None,) * ((x.ndim if axes is None else len(axes)) - 1) + (2 * (x.shape[last] - 1),)
     axes, sizes = _axes(name, x, s, axes)
     n = sizes[-1]

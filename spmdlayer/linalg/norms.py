@@ -55,7 +55,7 @@ def vector_norm(x, axis=None, keepdims=False, ord=2):
     x = _inexact(x)
     back = rounding(x)
     x = computable(x)
-    axes = reductions.normalise_axes("vector_norm", axis, x.ndim)
+    axes = reductions.normalise_axes("vector_norm", axis, x.ndim, x)
     return back(_vector_norm(x, axes, keepdims, ord))
 
 
@@ -125,7 +125,7 @@ def norm(x, ord=None, axis=None, keepdims=False):
     if axis is None and x.ndim not in (1, 2):
         raise value_error(f"norm: ord {ord!r} of a tensor of shape {x.shape} needs an axis, or two")
     given = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(reductions.normalise_axis("norm", item, x.ndim) for item in given)
+    axes = tuple(reductions.normalise_axis("norm", item, x.ndim, x) for item in given)
     if len(axes) == 1:
         return vector_norm(x, axes, keepdims, ord)
     if len(axes) != 2 or axes[0] == axes[1]:

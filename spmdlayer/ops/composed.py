@@ -23,7 +23,7 @@ def diff(x, axis=-1, n=1, prepend=None, append=None):
         of 1 included elsewhere; a number stands for one such element
     """
     x = asarray(x)
-    axis = normalise_axis("diff", axis, x.ndim)
+    axis = normalise_axis("diff", axis, x.ndim, x)
     if n < 0:
         raise value_error(f"diff: n must not be negative, {n} was given")
     parts = [_ending(part, x, axis) for part in (prepend, x, append) if part is not None]
@@ -70,7 +70,7 @@ def _replicated(array, mesh):
 def unstack(x, axis=0):
     """A tuple of the slices along an axis, which they no longer have."""
     x = asarray(x)
-    axis = normalise_axis("unstack", axis, x.ndim)
+    axis = normalise_axis("unstack", axis, x.ndim, x)
     return tuple(x[(slice(None),) * axis + (index,)] for index in range(x.shape[axis]))
 
 

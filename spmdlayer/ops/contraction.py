@@ -244,7 +244,7 @@ def tensordot(a, b, axes=2):
     if isinstance(axes, (int, np.integer)):
         axes = range(-axes, 0), range(axes)
     pairs = [[axis] if isinstance(axis, (int, np.integer)) else axis for axis in axes]
-    left, right = ([normalise_axis("tensordot", axis, x.ndim) for axis in some] for some, x in zip(pairs, (a, b)))
+    left, right = ([normalise_axis("tensordot", axis, x.ndim, x) for axis in some] for some, x in zip(pairs, (a, b)))
     if [a.shape[axis] for axis in left] != [b.shape[axis] for axis in right]:
         raise value_error(f"tensordot: axes {left} of shape {shown(a)} and {right} of shape {shown(b)} do not match")
     first, second = list(ascii_letters[: a.ndim]), list(ascii_letters[a.ndim : a.ndim + b.ndim])

@@ -161,7 +161,7 @@ def _cumulative(op, x, axis, dtype, include_initial, initial):
     x = asarray(x)
     if axis is None and x.ndim != 1:
         raise value_error(f"{op.name}: axis is needed for a tensor of {x.ndim} dimensions")
-    params = {"axis": normalise_axis(op.name, 0 if axis is None else axis, x.ndim)}
+    params = {"axis": normalise_axis(op.name, 0 if axis is None else axis, x.ndim, x)}
     if dtype is not None:
         params["dtype"] = as_dtype(dtype)
     result = apply(op, (x,), params)

@@ -110,7 +110,7 @@ def vecdot(a, b, axis=-1):
     a, b = operand(a), operand(b)
     if a.ndim == 0 or b.ndim == 0:
         raise value_error(f"vecdot: shapes {shown(a)} and {shown(b)} were given; a number multiplies with *")
-    first, second = (reductions.normalise_axis("vecdot", axis, x.ndim) for x in (a, b))
+    first, second = (reductions.normalise_axis("vecdot", axis, x.ndim, x) for x in (a, b))
     if a.shape[first] != b.shape[second] or a.ndim - first != b.ndim - second:
         raise value_error(f"vecdot: axis {axis} of shapes {shown(a)} and {shown(b)} is not one of the same extent")
     products = ew.multiply(a.conj() if is_complex(a.dtype) else a, b)

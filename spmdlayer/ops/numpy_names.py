@@ -85,7 +85,7 @@ def array_split(x, indices_or_sections, axis=0):
     if indices_or_sections < 1:
         raise value_error(f"array_split: {indices_or_sections} pieces were asked for; at least 1 is right")
     x = asarray(x)
-    length, longer = divmod(x.shape[normalise_axis("array_split", axis, x.ndim)], indices_or_sections)
+    length, longer = divmod(x.shape[normalise_axis("array_split", axis, x.ndim, x)], indices_or_sections)
     return split(x, [length * piece + min(piece, longer) for piece in range(1, indices_or_sections)], axis)
 
 
@@ -97,7 +97,7 @@ def diagonal(x, offset=0, axis1=0, axis2=1):
     x = asarray(x)
     if x.ndim < 2:
         raise value_error(f"diagonal: at least 2 dimensions are needed, the shape is {x.shape}")
-    first, second = (normalise_axis("diagonal", axis, x.ndim) for axis in (axis1, axis2))
+    first, second = (normalise_axis("diagonal", axis, x.ndim, x) for axis in (axis1, axis2))
     if first == second:
         raise value_error(f"diagonal: axis1 and axis2 are both {first}; two dimensions are needed")
     x = moveaxis(x, (first, second), (-2, -1))
@@ -146,7 +146,7 @@ def average(x, axis=None, weights=None, keepdims=False):
     if weights.shape == x.shape:
         total = weights.sum(axis=axis, keepdims=keepdims)
     else:
-        along = None if axis is None else normalise_axis("average", axis, x.ndim)
+        along = None if axis is None else normalise_axis("average", axis, x.ndim, x)
         if along is None or weights.shape != (x.shape[along],):
             raise value_error(f"average: weights of shape {weights.shape} for {x.shape} and axis {axis} were given")
         total = weights.sum()

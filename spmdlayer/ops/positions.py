@@ -107,7 +107,7 @@ _argmin = define("argmin", _forward("argmin"), rule=_rule(np.argmin, np.min))
 def _position(op, x, axis, keepdims):
     x = asarray(x)
     if axis is not None:
-        axis = normalise_axis(op.name, axis, x.ndim)
+        axis = normalise_axis(op.name, axis, x.ndim, x)
     if (x.size if axis is None else x.shape[axis]) == 0:
         raise value_error(f"{op.name}: no elements to compare, the tensor has shape {shown(x)} and axis is {axis}")
     return apply(op, (x,), {"axis": axis, "keepdims": bool(keepdims)})

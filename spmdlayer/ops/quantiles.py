@@ -23,7 +23,7 @@ def _lines(name, x, axis):
     x = asarray(x)
     if is_complex(x.dtype):
         raise type_error(f"{name}: {x.dtype.name} was given; complex numbers have no order")
-    axes = normalise_axes(name, axis, x.ndim)
+    axes = normalise_axes(name, axis, x.ndim, x)
     count = count_along(x.shape, axes)
     if not count:
         raise value_error(f"{name}: no elements to choose from, the tensor has shape {shown(x)} and axis is {axis}")

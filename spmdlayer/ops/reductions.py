@@ -26,24 +26,25 @@ from .rules import (
 _FLOAT32 = np.dtype(np.float32)
 
 
-def normalise_axis(name, axis, ndim):
-    """One axis as an int from 0 to ndim - 1."""
+def normalise_axis(name, axis, ndim, of=None):
+    """One axis as an int from 0 to ndim - 1; `of` is the tensor that an error shows."""
     try:
         index = axis.__index__()
     except AttributeError:
         raise type_error(f"{name}: axis must be an int, {axis!r} was given") from None
     if not -ndim <= index < ndim:
         right = f"{-ndim} to {ndim - 1} is right" if ndim else "a 0-d tensor has none"
-        raise axis_error(f"{name}: axis {index} was given for {ndim} dimensions; {right}")
+        whose = "" if of is None else f", the tensor has shape {shown(of)}"
+        raise axis_error(f"{name}: axis {index} was given for {ndim} dimensions; {right}{whose}")
     return index % ndim
 
 
-def normalise_axes(name, axis, ndim):
-    """None, an int or a tuple of ints as a sorted tuple of axes."""
+def normalise_axes(name, axis, ndim, of=None):
+    """None, an int or a tuple of ints as a sorted tuple of axes; `of` as for `normalise_axis`."""
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(sorted(normalise_axis(name, item, ndim) for item in given))
+    axes = tuple(sorted(normalise_axis(name, item, ndim, of) for item in given))
     if len(set(axes)) != len(axes):
         raise value_error(f"{name}: axis {axis!r} names a dimension twice")
     return axes
@@ -87,7 +88,7 @@ _sum = define("sum", _sum_forward, (_sum_vjp,), rule=reduction_rule("sum", ("sum
 
 
 def _reduction_params(name, x, axis, keepdims, dtype=None):
-    params = {"axis": normalise_axes(name, axis, x.ndim), "keepdims": bool(keepdims)}
+    params = {"axis": normalise_axes(name, axis, x.ndim, x), "keepdims": bool(keepdims)}
     if dtype is not None:
         params["dtype"] = as_dtype(dtype)
     return params
@@ -113,7 +114,7 @@ def mean(x, axis=None, dtype=None, keepdims=False):
     Integers and bool in float64, as NumPy.
     """
     x = asarray(x)
-    axes = normalise_axes("mean", axis, x.ndim)
+    axes = normalise_axes("mean", axis, x.ndim, x)
     given = x.dtype if dtype is None else as_dtype(dtype)
     result = given if is_inexact(given) else np.dtype(np.float64)
     wide = _FLOAT32 if is_half(result) else result
@@ -124,7 +125,7 @@ def mean(x, axis=None, dtype=None, keepdims=False):
 def var(x, axis=None, dtype=None, keepdims=False, correction=0):
     """The variance over an axis, several axes or all: sum |x - mean|^2 / (count - correction)."""
     x = asarray(x)
-    axes = normalise_axes("var", axis, x.ndim)
+    axes = normalise_axes("var", axis, x.ndim, x)
     half = is_half(x.dtype) if dtype is None else is_half(as_dtype(dtype))
     wide = _FLOAT32 if half else dtype
     deviation = ew.subtract(x, mean(x, axes, wide, keepdims=True))

@@ -201,7 +201,7 @@ def index_add(x, index, value, axis=0):
     Sharded indices and values are added where they are; then the sum moves to where x is.
     """
     x, index, value = partners(x, index, value)
-    axis = normalise_axis("index_add", axis, x.ndim)
+    axis = normalise_axis("index_add", axis, x.ndim, x)
     if index.dtype.kind not in "iu":
         raise type_error(f"index_add: index must be integers, {index.dtype.name} was given")
     if not numpy.can_cast(value.dtype, x.dtype, "same_kind"):

@@ -136,7 +136,7 @@ def squeeze(x, axis=None):
     if axis is None:
         axes = tuple(index for index, extent in enumerate(x.shape) if extent == 1)
     else:
-        axes = normalise_axes("squeeze", axis, x.ndim)
+        axes = normalise_axes("squeeze", axis, x.ndim, x)
     wrong = [index for index in axes if x.shape[index] != 1]
     if wrong:
         raise value_error(f"squeeze: dimension {wrong[0]} of shape {shown(x)} has more or less than one element")
@@ -176,7 +176,7 @@ _permute_dims = define(
 def permute_dims(x, axes):
     """The dimensions in another order: dimension i of the result is dimension axes[i] of x."""
     x = asarray(x)
-    order = tuple(normalise_axis("permute_dims", axis, x.ndim) for axis in axes)
+    order = tuple(normalise_axis("permute_dims", axis, x.ndim, x) for axis in axes)
     if sorted(order) != list(range(x.ndim)):
         raise value_error(f"permute_dims: axes {tuple(axes)} must name each of the {x.ndim} dimensions once")
     return apply(_permute_dims, (x,), {"axes": order})
@@ -193,7 +193,7 @@ def transpose(x, axes=None):
 def swapaxes(x, axis1, axis2):
     """Two dimensions exchanged."""
     x = asarray(x)
-    first, second = (normalise_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
+    first, second = (normalise_axis("swapaxes", axis, x.ndim, x) for axis in (axis1, axis2))
     order = list(range(x.ndim))
     order[first], order[second] = second, first
     return permute_dims(x, order)
@@ -211,8 +211,8 @@ def moveaxis(x, source, destination):
     """Dimensions moved to other positions; the others keep their order."""
     x = asarray(x)
     sources, destinations = (axis if isinstance(axis, (tuple, list)) else (axis,) for axis in (source, destination))
-    moved = [normalise_axis("moveaxis", axis, x.ndim) for axis in sources]
-    places = [normalise_axis("moveaxis", axis, x.ndim) for axis in destinations]
+    moved = [normalise_axis("moveaxis", axis, x.ndim, x) for axis in sources]
+    places = [normalise_axis("moveaxis", axis, x.ndim, x) for axis in destinations]
     if len(moved) != len(places) or len(set(moved)) != len(moved) or len(set(places)) != len(places):
         raise value_error(f"moveaxis: source {source} and destination {destination} must pair different dimensions")
     order = [axis for axis in range(x.ndim) if axis not in moved]
@@ -235,7 +235,7 @@ def flip(x, axis=None):
     Keeps x's layout; along a sharded axis what changes its rank is sent.
     """
     x = asarray(x)
-    return apply(_flip, (x,), {"axis": normalise_axes("flip", axis, x.ndim)})
+    return apply(_flip, (x,), {"axis": normalise_axes("flip", axis, x.ndim, x)})
 
 
 def _backwards(shift):
@@ -264,7 +264,7 @@ def roll(x, shift, axis=None):
     steps = as_shape("roll", shift)
     if len(steps) != len(axes):
         raise value_error(f"roll: {len(steps)} shifts were given for {len(axes)} axes")
-    params = {"shift": steps, "axis": tuple(normalise_axis("roll", item, x.ndim) for item in axes)}
+    params = {"shift": steps, "axis": tuple(normalise_axis("roll", item, x.ndim, x) for item in axes)}
     return apply(_roll, (x,), params)
 
 
@@ -313,7 +313,7 @@ def repeat(x, repeats, axis=None):
     x = asarray(x)
     if axis is None:
         x, axis = ravel(x), 0
-    axis = normalise_axis("repeat", axis, x.ndim)
+    axis = normalise_axis("repeat", axis, x.ndim, x)
     extent = x.shape[axis]
     counts = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.shape not in ((), (1,), (extent,)) or (counts < 0).any():
@@ -389,7 +389,7 @@ def stack(arrays, axis=0):
 def split(x, indices_or_sections, axis=0):
     """A list of pieces along an axis: so many equal ones (int), or cut at these positions."""
     x = asarray(x)
-    axis = normalise_axis("split", axis, x.ndim)
+    axis = normalise_axis("split", axis, x.ndim, x)
     extent = x.shape[axis]
     if isinstance(indices_or_sections, (int, np.integer)):
         sections = int(indices_or_sections)

@@ -65,7 +65,7 @@ def _checked(name, x, axis):
     x = asarray(x)
     if is_complex(x.dtype):
         raise type_error(f"{name}: complex numbers have no largest one; take real(x) or abs(x) first")
-    return x, reductions.normalise_axis(name, axis, x.ndim)
+    return x, reductions.normalise_axis(name, axis, x.ndim, x)
 
 
 def _sharded(x, axis):
@@ -102,7 +102,7 @@ def logsumexp(x, axis=None, keepdims=False):
     x = asarray(x)
     if is_complex(x.dtype):
         raise type_error("logsumexp: complex numbers have no largest one; take real(x) or abs(x) first")
-    axes = reductions.normalise_axes("logsumexp", axis, x.ndim)
+    axes = reductions.normalise_axes("logsumexp", axis, x.ndim, x)
     if reductions.count_along(x.shape, axes) == 0:
         raise value_error(f"logsumexp: no elements to add, the tensor has shape {shown(x)} and axis is {axis}")
     total = _cast(_logsumexp(_cast(x, _working_dtype(x.dtype)), axes), _result_dtype(x.dtype))

@@ -126,7 +126,7 @@ _argsort = define("argsort", _argsort_forward, rule=_lines_rule(positions=True))
 def _line_params(name, x, axis, descending, stable):
     if x.ndim == 0:
         raise value_error(f"{name}: at least 1 dimension is needed, a 0-d tensor was given")
-    return {"axis": normalise_axis(name, axis, x.ndim), "descending": bool(descending), "stable": bool(stable)}
+    return {"axis": normalise_axis(name, axis, x.ndim, x), "descending": bool(descending), "stable": bool(stable)}
 
 
 def sort(x, axis=-1, descending=False, stable=True):
@@ -240,7 +240,7 @@ def topk(x, k, axis=-1, largest=True):
     are whole on all its ranks.
     """
     x = asarray(x)
-    axis = normalise_axis("topk", axis, x.ndim)
+    axis = normalise_axis("topk", axis, x.ndim, x)
     try:
         count = k.__index__()
     except AttributeError:

@@ -23,7 +23,7 @@ def take(x, indices, axis=None):
     x = _beside(x, indices)
     if axis is None:
         x, axis = ravel(x), 0
-    return getitem(x, (slice(None),) * normalise_axis("take", axis, x.ndim) + (_integers("take", indices),))
+    return getitem(x, (slice(None),) * normalise_axis("take", axis, x.ndim, x) + (_integers("take", indices),))
 
 
 def take_along_axis(x, indices, axis=-1):
@@ -33,7 +33,7 @@ def take_along_axis(x, indices, axis=-1):
     to the ranks that hold them and the elements back.
     """
     x = _beside(x, indices)
-    axis = normalise_axis("take_along_axis", axis, x.ndim)
+    axis = normalise_axis("take_along_axis", axis, x.ndim, x)
     indices = _integers("take_along_axis", indices)
     if indices.ndim != x.ndim:
         raise value_error(f"take_along_axis: indices of shape {shown(indices)} for a tensor of shape {shown(x)}")

@@ -166,7 +166,7 @@ def permutation(key, x, axis=0, mesh=None, placements=None):
     """
     if isinstance(x, Tensor) or hasattr(x, "shape"):
         x = asarray(x)
-        axis = normalise_axis("permutation", axis, x.ndim)
+        axis = normalise_axis("permutation", axis, x.ndim, x)
         return take(x, permutation(key, x.shape[axis]).numpy(), axis=axis)
 
     def make(piece):
