@@ -16,7 +16,7 @@ from spmdlayer.ops.registry import REGISTRY
 from spmdlayer.ops.rules import statement
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
-PACKAGES = ("ops", "nn", "special", "linalg", "fft")
+PACKAGES = ("ops", "nn", "special", "linalg", "fft", "halo")
 NAMESPACES = ("special", "linalg", "fft")  # beside the top one
 HEAD = """# Operations
 

@@ -13,7 +13,7 @@ from ..autograd.tensor import Tensor
 from ..errors import type_error, value_error
 from ..ops.ghosts import BOUNDARIES, ghosts_of, ranges_around, whole_layout
 from ..ops.registry import apply, define
-from ..ops.rules import LINEAR, REPLICATE, Rule, follow, layout_like
+from ..ops.rules import LINEAR, REPLICATE, Rule, follow, layout_like, stated
 from ..placement import Shard
 from ..redistribute.reshard import reshard_to, without_partials
 
@@ -42,6 +42,7 @@ def _piecewise(layout, dim, count):
     return pieces == count and all(block is None for _, block in cuts)
 
 
+@stated("sharded dims stay so, with ghosts on every piece", "the elements beside each piece")
 def _extend_rule(call):
     ghosts = ghosts_of(_as_sharded(call), call.params["ranges"], call.params["boundary"])
     if not ghosts.sharded:
@@ -54,6 +55,7 @@ def _extend_rule(call):
     )
 
 
+@stated("the adjoint: ghosts are added to the elements that they are copies of", "the ghosts")
 def _fold_rule(call):
     """The result is cut as the array was whose ghosts these are, else as usual."""
     params, source = call.params, _as_sharded(call)

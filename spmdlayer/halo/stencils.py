@@ -22,7 +22,7 @@ from ..ops.convolution import bilinear_vjps
 from ..ops.ghosts import ghosts_of, ranges_around, whole_layout
 from ..ops.linear import widened
 from ..ops.registry import apply, define
-from ..ops.rules import Rule, replicated, replicated_layout
+from ..ops.rules import Rule, replicated, replicated_layout, stated
 from ..ops.shape import operand
 from ..redistribute.reshard import reshard_to, without_partials
 from .neighbours import check_boundary, check_width, in_slices, widths_of, with_ghosts
@@ -71,6 +71,7 @@ def _sliding(ndim, window):
 def _rule(function, sends):
     """x (or its cotangent) stays where it is, in slices; all ranks have all weights."""
 
+    @stated("the result lies as the array; the weights are on all ranks", "the elements beside each piece")
     def rule(call):
         if call.layouts[0] is None:
             return replicated(call)
@@ -90,6 +91,7 @@ def _rule(function, sends):
     return rule
 
 
+@stated("every rank adds up its places, and all get the sum", "the elements beside each piece, and the sums")
 def _weights_rule(call):
     """Both operands where the first one is (or the second, if that is whole); the ranks' sums are added up."""
     window, boundary = call.params["window"], call.params["boundary"]
