@@ -12,6 +12,7 @@ from ..ops.linear import matmul, vecdot
 from ..ops.shape import matrix_transpose
 from .determinants import SlogdetResult, det, slogdet
 from .diagonals import diagonal, trace
+from .krylov import bicgstab, cg, gmres
 from .matrix_functions import expm
 from .norms import cond, matrix_norm, norm, vector_norm
 from .products import cross, kron, matrix_power, multi_dot, outer
