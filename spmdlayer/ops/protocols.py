@@ -159,6 +159,7 @@ _OTHER_NAMES = {
     "cumsum": "cumulative_sum",
 }
 _OTHER_PARAMETERS = {"ddof": "correction", "a_min": "min", "a_max": "max"}
+_NOTHING = object()
 _HINTS = ("optimize", "kind", "subok", "casting")  # of how NumPy computes, not what
 
 
@@ -190,34 +191,47 @@ def _function(function):
     return found
 
 
-@lru_cache(maxsize=1024)
-def _signature(function):
-    return inspect.signature(function)
-
-
 def _same(value, default):
     """Whether an argument is what leaving it out means."""
     return value is default or (isinstance(value, (bool, int, float, str)) and value == default)
 
 
+@lru_cache(maxsize=1024)
+def _plan(function, count, keywords):
+    """For each argument of a call (so many by position, then these keywords): our name for it, and NumPy's default.
+
+    The name is None for what we take by position: required arguments, and those behind a *.
+    """
+    signature = inspect.signature(function)
+    signature.bind(*range(count), **dict.fromkeys(keywords))  # raises what a call with wrong arguments raises
+    parameters, plan = list(signature.parameters.values()), []
+    for position in range(count):
+        parameter = parameters[min(position, len(parameters) - 1)]
+        stars = [p for p in parameters[:position] if p.kind is p.VAR_POSITIONAL]
+        plan.append(_name_and_default(stars[0] if stars else parameter))
+    for name in keywords:
+        known = signature.parameters.get(name)
+        plan.append((name, _NOTHING) if known is None else _name_and_default(known))
+    return tuple(plan)
+
+
+def _name_and_default(parameter):
+    if parameter.kind is parameter.VAR_POSITIONAL or parameter.default is parameter.empty:
+        return None, _NOTHING
+    return _OTHER_PARAMETERS.get(parameter.name, parameter.name), parameter.default
+
+
 def _translated(theirs, ours, args, keywords):
     """Arguments for our function: NumPy's required ones by position, the others by name where they say something."""
     positional, named = [], {}
-    parameters = _signature(theirs).parameters
-    for name, value in _signature(theirs).bind(*args, **keywords).arguments.items():
-        parameter = parameters[name]
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            positional.extend(value)
-        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            named.update(value)
-        elif parameter.default is inspect.Parameter.empty:
+    plan = _plan(theirs, len(args), tuple(keywords))
+    for (name, default), value in zip(plan, (*args, *keywords.values())):
+        if name is None:
             positional.append(value)
-        elif not _same(value, parameter.default):
+        elif name not in _HINTS and not _same(value, default):
+            if name not in _parameters(ours):
+                raise _refuse(theirs.__name__, name)
             named[name] = value
-    named = {_OTHER_PARAMETERS.get(name, name): value for name, value in named.items() if name not in _HINTS}
-    for name in named:
-        if name not in _parameters(ours):
-            raise _refuse(theirs.__name__, name)
     return positional, named
 
 

@@ -41,6 +41,7 @@ REGISTRY = {}  # every operation by name
 _ndarray = np.ndarray
 _new = object.__new__
 _SCALARS = frozenset({bool, int, float, complex})
+_KINDS = "biufc"  # of NumPy's dtypes that tensors have
 _INPUTS = "abcd"
 
 
@@ -402,13 +403,13 @@ def binary(name, vjps=None, forward=None, linear=None, doc=None):
             if a._spec is not None:
                 return _apply_distributed(op, (a, b), {})
             x, left = a._data, a._node
-        elif type(a) in _SCALARS:
+        elif type(a) in _SCALARS or (type(a) is _ndarray and a.dtype.kind in _KINDS):
             x, left = a, None
         else:
             return apply(op, (a, b))
         if type(b) is Tensor and b._spec is None:
             z, right = b._data, b._node
-        elif type(b) in _SCALARS:
+        elif type(b) in _SCALARS or (type(b) is _ndarray and b.dtype.kind in _KINDS):
             z, right = b, None
         else:
             return apply(op, (a, b))

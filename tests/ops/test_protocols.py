@@ -1,5 +1,7 @@
 """NumPy's functions on tensors: on the tape, local and distributed, or an error that says what to do."""
 
+import inspect
+
 import numpy as np
 import placed
 import pytest
@@ -7,6 +9,7 @@ from finite_differences import check_first
 from mpi_helpers import assert_all
 
 import spmdlayer as spmd
+from spmdlayer.ops import protocols
 
 A = np.array([[0.5, -1.5, 2.0], [3.0, 0.25, -0.75]])
 B = np.array([1.5, 2.0, -0.5])
@@ -256,3 +259,34 @@ def test_programs_in_numpys_names():
         value = program(np, x, A)
         gradient = spmd.grad(value, x).numpy()
         assert_all(np.allclose(float(value), expected) and np.allclose(gradient, local.grad.numpy()), x.placements)
+
+
+def dispatched(module):
+    """NumPy's functions that ask `__array_function__` and have a counterpart."""
+    kind = type(np.concatenate)
+    found = {name: value for name, value in vars(module).items() if type(value) is kind}
+    return [value for value in found.values() if protocols._function(value) is not None]
+
+
+@pytest.mark.parametrize("module", [np, np.linalg, np.fft], ids=lambda module: module.__name__)
+def test_defaults_are_numpys(module):
+    """An argument that is left out means the same here and there."""
+    functions = dispatched(module)
+    assert functions
+    for function in functions:
+        ours = inspect.signature(protocols._function(function)).parameters
+        for parameter in inspect.signature(function).parameters.values():
+            name = protocols._OTHER_PARAMETERS.get(parameter.name, parameter.name)
+            own = ours[name].default if name in ours else inspect.Parameter.empty
+            unsaid = parameter.default is np._NoValue
+            unsaid |= parameter.default is None and (name in ("norm", "stable") or own is False)  # None for "as usual"
+            if not unsaid and inspect.Parameter.empty not in (own, parameter.default):
+                assert own == parameter.default, (function.__name__, name)
+
+
+def test_wrong_arguments_are_numpys_errors():
+    x = spmd.tensor(A)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wrong'"):
+        np.sum(x, wrong=1)
+    with pytest.raises(TypeError, match="missing a required argument|required positional"):
+        np.moveaxis(x, 0)
