@@ -42,7 +42,7 @@ def _piecewise(layout, dim, count):
     return pieces == count and all(block is None for _, block in cuts)
 
 
-@stated("sharded dims stay so, with ghosts on every piece", "the elements beside each piece")
+@stated("dims that are cut as the ranges say stay sharded; a Partial sum or mean stays", "each rank's ghosts, to it")
 def _extend_rule(call):
     ghosts = ghosts_of(_as_sharded(call), call.params["ranges"], call.params["boundary"])
     if not ghosts.sharded:
@@ -55,7 +55,7 @@ def _extend_rule(call):
     )
 
 
-@stated("the adjoint: ghosts are added to the elements that they are copies of", "the ghosts")
+@stated("dims that are cut as the ranges say stay sharded; a Partial sum or mean stays", "ghosts, to their owners")
 def _fold_rule(call):
     """The result is cut as the array was whose ghosts these are, else as usual."""
     params, source = call.params, _as_sharded(call)

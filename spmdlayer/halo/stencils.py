@@ -71,7 +71,7 @@ def _sliding(ndim, window):
 def _rule(function, sends):
     """x (or its cotangent) stays where it is, in slices; all ranks have all weights."""
 
-    @stated("the result lies as the array; the weights are on all ranks", "the elements beside each piece")
+    @stated("x may be sharded in any dims, in slices; weights must be whole", "ghosts along sharded dims")
     def rule(call):
         if call.layouts[0] is None:
             return replicated(call)
@@ -91,7 +91,7 @@ def _rule(function, sends):
     return rule
 
 
-@stated("every rank adds up its places, and all get the sum", "the elements beside each piece, and the sums")
+@stated("both may be sharded in any dims, in slices", "ghosts along sharded dims, and all-reduces the result")
 def _weights_rule(call):
     """Both operands where the first one is (or the second, if that is whole); the ranks' sums are added up."""
     window, boundary = call.params["window"], call.params["boundary"]

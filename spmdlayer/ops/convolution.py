@@ -6,17 +6,13 @@ each other's derivatives (see `convolution_sums`), so they are differentiable
 to any order.
 """
 
-from math import prod
-
 from ..errors import type_error, value_error
-from ..layout import Layout
 from . import shape as shapes
 from .complaints import shown
+from .convolution_rules import IMAGE, OUTPUT, WEIGHT, conv_rule
 from .convolution_sums import Geometry, input_sum, output_sum, weight_sum
-from .factors import contraction_rule
 from .registry import apply, define, unbroadcast
 from .registry import conj as conjugate
-from .rules import Rule, stated
 from .shape import operand
 from .windows import check_fit, paddings, per_dimension
 
@@ -58,78 +54,25 @@ _weight_vjps = bilinear_vjps(
 )
 
 
-# Distributed rules ---------------------------------------------------------
-
-_IMAGE, _OUTPUT, _WEIGHT = "nc", "no", "oc"
-
-
-def _conv_rule(one, other, result):
-    """Samples and channels are factors, windows and places must be whole; groups may be sharded as a whole."""
-
-    @stated(
-        "samples, channels and groups are factors; sliding dims must be whole",
-        "the operand that costs least, or nothing: the result is then Partial",
-    )
-    def rule(call):
-        geometry, shape = call.params["geometry"], _shape(call, result)
-        sliding = (None,) * len(geometry.window)
-        group = "g" if _groups_fit(call, geometry.groups) else None
-        terms = (one, other, result) if geometry.groups == 1 else [_by_groups(t, group) for t in (one, other, result)]
-        # What the result alone has: its sliding dims, and channels that must not be sharded.
-        names = [factor or dim for dim, factor in enumerate((*terms[2], *sliding))]
-        operands = [(*term, *sliding) for term in terms[:2]]
-        found = contraction_rule(call, operands, names, extents=[*zip(names, shape)])
-        output = Layout(call.mesh_shape, found.output.placements, shape, found.output.splits)
-        axes = [axis for dim, name in enumerate(names) if name == "g" for axis in output.sharding_axes(dim)]
-        local = geometry._replace(groups=geometry.groups // prod(call.mesh_shape[axis] for axis in axes))
-        return Rule(found.inputs, output, lambda coord: {"geometry": local})
-
-    return rule
-
-
-def _by_groups(term, group):
-    """Both channels of images are factor `group`; of weights the outer dim is, the inner one lies within groups."""
-    return (group, None) if term == _WEIGHT else ("n", group)
-
-
-def _groups_fit(call, groups):
-    """Whether pieces of channels are whole groups, however they are sharded."""
-    if groups % prod(call.mesh_shape):
-        return False
-    for layout in filter(None, call.layouts):
-        for dim in (0, 1):
-            if layout.splits[dim] is not None or any(block is not None for _, block in layout.cuts(dim)):
-                return False
-    return True
-
-
-def _shape(call, result):
-    """The global shape of the result."""
-    geometry, (first, second) = call.params["geometry"], call.shapes
-    if result == _OUTPUT:
-        return (first[0], second[0], *geometry.places)
-    if result == _IMAGE:
-        return (first[0], second[1] * geometry.groups, *geometry.extents)
-    return (second[1], first[1] // geometry.groups, *geometry.window)
-
+# Operations ----------------------------------------------------------------
 
 _conv_output = define(
     "conv_output",
     lambda np, x, w, geometry: output_sum(np, x, w, geometry),
     _output_vjps,
-    rule=_conv_rule(_IMAGE, _WEIGHT, _OUTPUT),
+    rule=conv_rule((IMAGE, WEIGHT, OUTPUT), output_sum),
 )
 _conv_input = define(
     "conv_input",
     lambda np, y, w, geometry: input_sum(np, y, w, geometry),
     _input_vjps,
-    rule=_conv_rule(_OUTPUT, _WEIGHT, _IMAGE),
+    rule=conv_rule((OUTPUT, WEIGHT, IMAGE), input_sum),
 )
 define(
     "conv_weight",
     lambda np, x, y, geometry: weight_sum(np, x, y, geometry),
     _weight_vjps,
-    rule=_conv_rule(_IMAGE, _OUTPUT, _WEIGHT),
+    rule=conv_rule((IMAGE, OUTPUT, WEIGHT), weight_sum),
 )
 
 
