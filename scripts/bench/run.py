@@ -5,6 +5,7 @@ ratios or differences; nothing here is a test.
 """
 
 import dispatch
+import halo
 import mixed
 import region
 import reshard
@@ -26,6 +27,7 @@ def main():
     spmd.barrier()
     region.main()
     reshard.main()
+    halo.main()
     mixed.main()
     dispatch.main()
 

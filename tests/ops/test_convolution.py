@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.signal
-from mpi_helpers import parallel_raises
+from mpi_helpers import assert_all, parallel_raises
 from placed import distribute, draw, meshes, placements_for
 from walking import check
 
@@ -235,6 +235,52 @@ def test_weights_of_sharded_samples_get_one_reduction(mesh):
         loss.backward()
     np.testing.assert_array_equal(w.grad.numpy(), np.full((3, 2, 2), 25.0))
     assert t.count() == (1 if mesh.size > 1 else 0)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("seed", range(12))
+def test_sharded_sliding_dims(seed):
+    """Places stay sharded; both gradients by linearity, and the transpose, whose operand is cut along places."""
+    random = np.random.default_rng([9, seed])
+    x, w, options = drawn(random, 2)
+    mesh = draw(random, meshes())
+    placements = placements_for(random, mesh, x)
+    placements[0] = S(2 + int(random.integers(x.ndim - 2)))
+    print(f"seed {seed}, mesh {mesh.shape}, placements {placements}, shapes {x.shape} {w.shape}, {options}")
+    t = distribute(random, mesh, x, [R if p.is_partial() else p for p in placements])
+    v = spmd.shard_tensor(w, mesh, [R] * mesh.ndim)
+    t.requires_grad = v.requires_grad = True
+    y, expected = spmd.conv(t, v, **options), summed(x, w, **options)
+    np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-9, atol=1e-9)
+    assert y.placements[0] == placements[0]
+    z = numbers(random, *expected.shape)
+    sent = (np.conj(w) * spmd.grad(spmd.real(y * z).sum(), v, create_graph=True)).sum()
+    total = (expected * z).sum()
+    np.testing.assert_allclose(sent.real.item(), total.real, rtol=1e-8, atol=1e-9)
+    back = spmd.grad(spmd.real(sent), t)
+    assert back.placements == t.placements
+    np.testing.assert_allclose((back.numpy() * x).sum(), total.real, rtol=1e-8, atol=1e-9)
+    options["padding"] = 0
+    whole, cut = (spmd.conv_transpose(a, w, **options) for a in (expected, y.detach()))
+    assert cut.placements[0] == placements[0]
+    np.testing.assert_allclose(cut.numpy(), whole.numpy(), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.mpi
+def test_windows_bring_lines_from_the_neighbours(mesh):
+    n, rank = mesh.size, mesh.coordinate[0]
+    x = spmd.shard_tensor(np.ones((2, 3, 4 * n, 5)), mesh, [S(2)], requires_grad=True)
+    with spmd.trace() as there:
+        y = spmd.conv(x, np.ones((4, 3, 3, 3)), padding="same")
+    assert (y.placements, y.local_shape) == ([S(2)], (2, 4, 4, 5))
+    neighbours = (rank > 0) + (rank < n - 1)
+    assert_all(there.bytes() == 8 * 2 * 3 * 5 * neighbours, there)
+    with spmd.trace() as back:
+        spmd.grad(y, x, y.detach())
+    assert_all(back.bytes() == there.bytes(), back)
+    with spmd.trace() as strided:  # windows side by side: nothing is seen twice
+        y = spmd.conv(x, np.ones((1, 3, 2, 1)), stride=(2, 1))
+    assert_all(strided.bytes() == 0 and y.local_shape == (2, 1, 2, 5), strided)
 
 
 @pytest.mark.mpi
