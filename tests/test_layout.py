@@ -1,9 +1,9 @@
 import itertools
 import pickle
-import time
 
 import numpy as np
 import pytest
+from call_counts import calls_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -151,11 +151,10 @@ def test_shapes_that_are_no_pieces_of_one_array():
 
 
 def test_many_ranks_are_quick():
-    start = time.perf_counter()
-    layout = Layout((4096,), (Shard(0),), (10**6, 3))
-    assert layout.local_shape((4095,)) == (244, 3)
+    layout, calls = calls_of(lambda: Layout((4096,), (Shard(0),), (10**6, 3)))
+    shape, more = calls_of(lambda: layout.local_shape((4095,)))
+    assert shape == (244, 3) and calls + more < 100
     assert layout.intervals((4095,), 0) == ((10**6 - 244, 10**6),)
-    assert time.perf_counter() - start < 0.05
     shapes = {(k,): (k % 3, 2) for k in range(4096)}
     assert Layout.from_local_shapes((4096,), (Shard(0),), shapes).shape == (sum(k % 3 for k in range(4096)), 2)
 

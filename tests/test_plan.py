@@ -1,9 +1,9 @@
 import itertools
-import time
 from math import prod
 
 import numpy as np
 import pytest
+from call_counts import calls_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -351,9 +351,8 @@ def test_a_plan_for_4096_ranks_that_moves_nothing():
     mesh_shape, shape = (16, 16, 16), (10**6, 64, 64)
     source = Layout(mesh_shape, (R, Shard(1), P), shape)
     target = Layout(mesh_shape, (Shard(0), AVG, P), shape)
-    start = time.perf_counter()
-    steps = plan(source, target, 8)
-    assert time.perf_counter() - start < 0.1
+    steps, calls = calls_of(lambda: plan(source, target, 8))
+    assert calls < 6000  # nothing is done rank by rank
     assert [step.kind for step in steps] == ["slice", "into_partial"]
     assert all(step.bytes(coord) == 0 for step in steps for coord in [(0, 0, 0), (15, 15, 15)])
     line = Layout((4096,), (R,), shape)
@@ -365,10 +364,9 @@ def test_a_plan_for_4096_ranks_that_moves_nothing():
 def test_an_exchange_for_4096_ranks():
     source = Layout((4096,), (Shard(0),), (10**6,))
     target = Layout((4096,), (Shard(0, block=8),), (10**6,))
-    start = time.perf_counter()
     (step,) = plan(source, target, 8 << 10)
-    receives = step.receives((4000,))
-    assert time.perf_counter() - start < 1.0
+    receives, calls = calls_of(lambda: step.receives((4000,)))
+    assert calls < 30 * 4096  # not pair by pair
     assert len(receives) == 4096
     assert sum(box[0].stop - box[0].start for boxes in receives for box in boxes) == target.local_shape((4000,))[0]
 
