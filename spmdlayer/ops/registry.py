@@ -322,9 +322,9 @@ def run_forward(op, arrays, params):
     array = next((value for value in arrays if type(value) not in _SCALARS), None)
     module = np if array is None else array_module(array)
     result = op.forward(module, *arrays, **params) if params else op.forward(module, *arrays)
-    if type(result) is _ndarray:
+    if type(result) is _ndarray or (is_array(result) and not isinstance(result, np.generic)):
         return result
-    return (array_module(result) if is_array(result) else module).asarray(result)
+    return module.asarray(result)
 
 
 def record(op, arrays, edges, result, params):
