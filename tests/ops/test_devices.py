@@ -32,6 +32,9 @@ class DeviceArray:
     def get(self):
         return self.host.copy()
 
+    def __mul__(self, other):
+        return multiply(self, other)
+
 
 def asarray(value):
     if isinstance(value, DeviceArray) and value.device.id == CHOSEN[0]:
@@ -67,7 +70,8 @@ class Device:
 def cupy(monkeypatch):
     runtime = types.SimpleNamespace(getDeviceCount=lambda: 2)
     cuda = types.SimpleNamespace(Device=Device, runtime=runtime, is_available=lambda: True)
-    module = types.SimpleNamespace(
+    module = types.ModuleType("cupy")
+    vars(module).update(
         ndarray=DeviceArray,
         cuda=cuda,
         asarray=asarray,
