@@ -55,8 +55,16 @@ def arange(start, stop=None, step=1, dtype=None, device=None):
 
 
 def linspace(start, stop, num, dtype=None, device=None, endpoint=True):
-    """A local tensor of `num` evenly spaced numbers from start to stop, which is left out without `endpoint`."""
-    return _made("linspace", device, start, stop, num, endpoint=endpoint, dtype=_dtype(dtype))
+    """`num` evenly spaced numbers from start to stop, which is left out without `endpoint`: a local tensor.
+
+    Where start or stop is a tensor, in numbers from one to the other along a
+    new dimension 0, on the tape and distributed as these are.
+    """
+    if not isinstance(start, Tensor) and not isinstance(stop, Tensor):
+        return _made("linspace", device, start, stop, num, endpoint=endpoint, dtype=_dtype(dtype))
+    ndim = max(np.ndim(start), np.ndim(stop))
+    weights = np.linspace(0.0, 1.0, num, endpoint=endpoint).reshape(-1, *(1,) * ndim)
+    return _as_asked(start * (1 - weights) + stop * weights, _dtype(dtype), device, None)
 
 
 def eye(n_rows, n_cols=None, k=0, dtype=None, device=None):

@@ -127,6 +127,8 @@ install(
     take=taking.take,
     device=property(inspection.device),
     to_device=to_device,
+    __divmod__=protocols.divmod,
+    __rdivmod__=_swapped(protocols.divmod),
     __array_namespace__=protocols.array_namespace,
     __array_ufunc__=protocols.array_ufunc,
     __array_function__=protocols.array_function,

@@ -62,7 +62,8 @@ _ADVICE = {
 _UNSAID = {"keepdims": False, "where": True, "subok": True}  # values that say nothing
 
 
-def _divmod(a, b):
+def divmod(a, b):
+    """The floor of a / b, and what remains."""
     return ew.floor_divide(a, b), ew.remainder(a, b)
 
 
@@ -73,7 +74,7 @@ def _counterpart(ufunc):
     if ufunc in _OTHER_UFUNCS:
         return getattr(root, _OTHER_UFUNCS[ufunc])
     if ufunc is np.divmod:
-        return _divmod
+        return divmod
     scipy, special = sys.modules.get("scipy.special"), getattr(root, "special", None)
     for theirs, ours in ((np, root), (scipy, special), (scipy, root)):
         if theirs is not None and ours is not None:
@@ -230,7 +231,7 @@ def _translated(theirs, ours, args, keywords):
             positional.append(value)
         elif name not in _HINTS and not _same(value, default):
             if name not in _parameters(ours):
-                raise _refuse(theirs.__name__, name)
+                raise _refuse(f"{theirs.__module__}.{theirs.__name__}".removeprefix("numpy."), name)
             named[name] = value
     return positional, named
 
