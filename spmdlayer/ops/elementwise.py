@@ -170,7 +170,17 @@ minimum = binary("minimum", _extreme_vjps)
 fmax = binary("fmax", _extreme_vjps)
 fmin = binary("fmin", _extreme_vjps)
 
-_where, _ = elementwise("where", (_zero, lambda g, a, xp: xp.where(a, g, 0), lambda g, a, xp: xp.where(a, 0, g)))
+
+def _where_forward(np, condition, x, y):
+    result = np.where(condition, x, y)
+    if type(x) in _NUMBERS or type(y) in _NUMBERS:  # to NumPy's where they are weak beside its own dtypes alone
+        result = result.astype(np.result_type(*(getattr(z, "dtype", z) for z in (x, y))), copy=False)
+    return result
+
+
+_where, _ = elementwise(
+    "where", (_zero, lambda g, a, xp: xp.where(a, g, 0), lambda g, a, xp: xp.where(a, 0, g)), _where_forward
+)
 
 
 def where(condition, x, y):

@@ -152,6 +152,13 @@ def test_triangles_keep_the_dtype():
         spmd.tril(spmd.ones(3))
 
 
+def test_numbers_are_weak_beside_bfloat16():
+    x = spmd.tensor([1.0, np.nan, np.inf], dtype="bfloat16")
+    for y in (x + 1.0, spmd.where(spmd.isnan(x), 0.0, x), spmd.nan_to_num(x), spmd.nanmin(x), spmd.maximum(x, 0)):
+        assert y.dtype == spmd.dtype("bfloat16")
+    assert spmd.where(spmd.isnan(x), 0.0, 1).dtype == np.float64
+
+
 def test_empty_like():
     x = spmd.zeros((2, 0, 3), dtype="int8")
     assert (spmd.empty_like(x).shape, spmd.empty_like(x).dtype) == ((2, 0, 3), np.int8)
