@@ -137,7 +137,9 @@ class RegionInput(ToLocal):
             g = self.zero(zero)
         if entry.check is not None or crossing.factor != 1:
             g = crossing.gradient(g, entry)
-        return (distributed(g, read if state.region is None else make_spec(read.mesh, read.layout)),)
+        if state.region is not None:
+            read = make_spec(read.mesh, read.layout)
+        return (wrap(g, None, read) if type(g) is zero[2] else distributed(g, read),)
 
     def pull_graph(self, node, g):
         entry = self._entered(node)
@@ -244,11 +246,10 @@ LOCAL_OUTPUT = LocalOutput()
 def pass_in(x, read, crossing, fence):
     """A distributed tensor's piece inside a fence's open region, its gradients read as pieces of the Spec `read`."""
     data = x._data
-    node = None
-    if x._node is not None and state.grad_enabled:
-        zero = (data.shape, data.dtype, type(data))
-        node = Node(REGION_INPUT, (x._node,), None, (read, zero, crossing))
-        fence.nodes.append(node)
+    if x._node is None or not state.grad_enabled:
+        return wrap(data, None, None)
+    node = Node(REGION_INPUT, (x._node,), None, (read, (data.shape, data.dtype, type(data)), crossing))
+    fence.nodes.append(node)
     return wrap(data, node, None)
 
 

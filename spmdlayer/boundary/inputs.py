@@ -7,7 +7,7 @@ parameters.
 
 from contextlib import contextmanager
 
-from ..autograd.tensor import Tensor
+from ..autograd.tensor import Tensor, wrap
 from ..config import settings, state
 from ..errors import runtime_error, type_error, value_error
 from ..placement import normalise
@@ -189,9 +189,14 @@ def captured_crossings(captures):
 
 def enter_region(tensors, crossings, fence):
     """Each tensor's piece inside the open region; what isn't distributed as it is."""
-    pieces = []
+    pieces, enabled = [], state.grad_enabled
     for tensor, way in zip(tensors, crossings):
-        pieces.append(tensor if way is None else pass_in(tensor, way.read, way, fence))
+        if way is None:
+            pieces.append(tensor)
+        elif enabled and tensor._node is not None:
+            pieces.append(pass_in(tensor, way.read, way, fence))
+        else:
+            pieces.append(wrap(tensor._data, None, None))
     return pieces
 
 

@@ -100,8 +100,8 @@ def leave_region(outputs, specs, recorded, fence, auto):
     """The outputs as they are outside; on the tape, on all ranks, where `recorded` says so."""
     results, enabled = [], state.grad_enabled
     for tensor, spec, asked in zip(outputs, specs, recorded):
-        if not (asked and enabled):
-            results.append(tensor if spec is None else wrap(tensor._data, None, spec))
-        else:
+        if asked and enabled:
             results.append(leave_local(tensor, fence) if spec is None else leave(tensor, spec, fence, auto))
+        else:
+            results.append(tensor if spec is None else wrap(tensor._data, None, spec))
     return results
