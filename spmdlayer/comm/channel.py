@@ -160,6 +160,23 @@ class Channel:
         call = exchange.prepare_alltoall(self, sent, dtype, shapes)
         return gated(self, "alltoall", self._bytes_to_others(sent, dtype), call)
 
+    def prepare_alltoall_begun(self, sent, dtype, shapes):
+        """As `prepare_alltoall`, but the function returns once all is under way.
+
+        It gives a function that waits and returns what came; until then the
+        blocks must stay as they are, and the channel is not used otherwise.
+        """
+        if self.size == 1:
+            return lambda blocks: lambda: [contiguous(blocks[0])]
+        begin = exchange.prepare_alltoall_begun(self, sent, dtype, shapes)
+        wait = gated(self, "alltoall", self._bytes_to_others(sent, dtype), lambda finish: finish())
+
+        def begun(blocks):
+            finish = begin(blocks)
+            return lambda: wait(finish)
+
+        return begun
+
     def alltoall(self, blocks, shapes):
         """List of what each rank sent to this one.
 

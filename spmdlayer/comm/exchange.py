@@ -62,7 +62,8 @@ def _pieces(start, array, peer):
     return [start(flat[k : k + CHUNK], peer, TAG) for k in range(0, flat.size, CHUNK)]
 
 
-def _wait(requests):
+def _wait(requests, kept=()):
+    """Wait for requests; `kept` is what they still read."""
     for request in requests:
         request.Wait()
 
@@ -183,6 +184,25 @@ def prepare_alltoall(channel, sent, dtype, shapes):
     return call
 
 
+def prepare_alltoall_begun(channel, sent, dtype, shapes):
+    """As `prepare_alltoall`, but the function returns once all is under way: a function that waits for it."""
+    rank = channel.rank
+    start = _starter(channel, [math.prod(shape) for shape in sent], [math.prod(shape) for shape in shapes])
+
+    def begin(blocks):
+        own = contiguous(blocks[rank])
+        received = [own if k == rank else np.empty(shape, dtype) for k, shape in enumerate(shapes)]
+        requests, packed = start(blocks, received)
+
+        def finish():
+            _wait(requests, packed)
+            return received
+
+        return finish
+
+    return begin
+
+
 def prepare_alltoall_into_dim(channel, sent, dtype, dim, sizes):
     """A function of blocks, one for each rank, that gives what came from each, concatenated along a dimension.
 
@@ -255,31 +275,26 @@ def _trader(channel, dtype, sent, received):
         other = 1 - rank
         swap = swapper(comm, dtype, sent[other], received[other], other, other)
         return lambda blocks, places: swap(contiguous(blocks[other]), places[other])
+    start = _starter(channel, sent, received)
+    return lambda blocks, places: _wait(*start(blocks, places))
+
+
+def _starter(channel, sent, received):
+    """A function (blocks, received), as `_trader`, that does not wait: it gives the arguments of `_wait`."""
+    comm, rank, size = channel.mpi, channel.rank, channel.size
     peers = [(rank + step) % size for step in range(1, size)]
+    dests, sources = [k for k in peers if sent[k]], [k for k in reversed(peers) if received[k]]
 
-    def trade(blocks, places):
+    def start(blocks, places):
         # The packed blocks are kept until they have been sent.
-        packed = {peer: contiguous(blocks[peer]) for peer in peers}
-        requests = []
-        for peer in reversed(peers):
+        packed, requests = [contiguous(blocks[peer]) for peer in dests], []
+        for peer in sources:
             requests += _pieces(comm.Irecv, wire(places[peer]), peer)
-        for peer in peers:
-            requests += _pieces(comm.Isend, wire(packed[peer]), peer)
-        _wait(requests)
+        for peer, block in zip(dests, packed):
+            requests += _pieces(comm.Isend, wire(block), peer)
+        return requests, packed
 
-    return trade
-
-
-def sendrecv(channel, x, dest, source, shape, dtype):
-    """An array from one rank while another goes to one; None for either: nobody."""
-    requests, out = [], None
-    if source is not None:
-        out = np.empty(shape, dtype)
-        requests += _pieces(channel.mpi.Irecv, wire(out), source)
-    if dest is not None:
-        requests += _pieces(channel.mpi.Isend, wire(x), dest)
-    _wait(requests)
-    return out
+    return start
 
 
 def bcast(channel, x, root, shape, dtype):

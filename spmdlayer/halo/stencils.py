@@ -9,14 +9,15 @@ derivatives with respect to y, x and w; whatever is differentiated, one of them
 comes out.
 """
 
-from functools import wraps
+from functools import lru_cache, wraps
 
 import numpy
 
-from ..array import is_array
+from ..array import array_module, is_array
 from ..autograd.tensor import Tensor, asarray
 from ..boundary.local_map import local_map
 from ..comm import channel
+from ..dtypes import is_half
 from ..errors import type_error, value_error
 from ..ops.convolution import bilinear_vjps
 from ..ops.ghosts import ghosts_of, ranges_around, whole_layout
@@ -30,24 +31,72 @@ from .sums import neighbour_sums, spread_sums, weight_sums
 
 # Forward -------------------------------------------------------------------
 
+_APART = 1 << 20  # bytes of a piece from which its sums begin while the ghosts travel
 
+
+@lru_cache(maxsize=1024)
 def _ghosts(layout, window, boundary):
     """The Ghosts of a layout for weights of extents `window`, along its last dims."""
-    widths = ((0, 0),) * (layout.ndim - len(window)) + tuple((extent // 2, extent // 2) for extent in window)
+    widths = tuple((reach, reach) for reach in _reach(layout.ndim, window))
     return ghosts_of(layout, ranges_around(layout, widths), boundary)
+
+
+def _reach(ndim, window):
+    """How far weights of extents `window` see along each dim."""
+    return (0,) * (ndim - len(window)) + tuple(extent // 2 for extent in window)
 
 
 # Of this rank's pieces in a layout, collective over the mesh; without a mesh the arrays are not cut.
 
 
 def _stencil(x, w, boundary, layout, mesh=None):
-    extended = _ghosts(layout, w.shape, boundary).extend(x, mesh)
-    (extended, w), dtype = widened((extended, w))
+    ghosts = _ghosts(layout, w.shape, boundary)
+    if mesh is not None and x.nbytes >= _APART and _overlap_pays(ghosts, x.ndim) and not is_half(x.dtype):
+        return _overlapped(x, w, ghosts, mesh)
+    (extended, w), dtype = widened((ghosts.extend(x, mesh), w))
     result = neighbour_sums(extended, w)
     return result if dtype is None else result.astype(dtype)
 
 
+def _overlap_pays(ghosts, ndim):
+    """Whether ghosts come from others, but not as columns, which cost more to add up apart than to wait for."""
+    return bool(ghosts.exchanged) and (ndim == 1 or ndim - 1 not in ghosts.exchanged)
+
+
+def _overlapped(x, w, ghosts, mesh):
+    """The sums that see this rank's elements alone while the ghosts travel, then those around them."""
+    extended, finish = ghosts.begin(x, mesh)
+    y = array_module(x).empty(x.shape, array_module(x).result_type(x, w))
+    reach = _reach(x.ndim, w.shape)
+    # Where a dim is short all of it waits.
+    far = [min(n, extent) if dim in ghosts.exchanged else 0 for dim, (n, extent) in enumerate(zip(reach, x.shape))]
+
+    def add_up(part):
+        seen = tuple(slice(side.start, side.stop + 2 * n) for side, n in zip(part, reach))
+        neighbour_sums(extended[seen], w, out=y[part])
+
+    inside, *slabs = _inside_and_around(x.shape, far)
+    add_up(inside)
+    finish()
+    for slab in slabs:
+        add_up(slab)
+    return y
+
+
+def _inside_and_around(shape, reach):
+    """What is farther than `reach` from both ends of each dim; and slabs there, between those of the dims before."""
+    sides, slabs = [slice(0, extent) for extent in shape], []
+    for dim, far in enumerate(reach):
+        if far:
+            start, stop = far, max(shape[dim] - far, far)
+            slabs += [(*sides[:dim], end, *sides[dim + 1 :]) for end in (slice(0, start), slice(stop, shape[dim]))]
+            sides[dim] = slice(start, stop)
+    return [tuple(sides), *slabs]
+
+
 def _adjoint(g, w, boundary, layout, mesh=None):
+    if boundary in _SELF_ADJOINT:
+        return _stencil(g, w[(slice(None, None, -1),) * w.ndim], boundary, layout, mesh)
     (g, w), dtype = widened((g, w))
     spread = spread_sums(g, w)
     return _ghosts(layout, w.shape, boundary).fold(spread if dtype is None else spread.astype(dtype), mesh)
@@ -59,6 +108,10 @@ def _weights(x, g, window, boundary, layout, mesh=None):
     (extended, g), dtype = widened((extended, g))
     share = weight_sums(extended, g, window)
     return share if dtype is None else share.astype(dtype)
+
+
+# Boundaries for which the adjoint is a stencil with the same boundary, of the weights backwards.
+_SELF_ADJOINT = ("periodic", "zero")
 
 
 # Distributed rules ---------------------------------------------------------
@@ -109,6 +162,12 @@ def _weights_rule(call):
     return Rule((layout, layout), target, across=across)
 
 
+def _adjoint_sends(ghosts, dtypes):
+    if ghosts.boundary in _SELF_ADJOINT:
+        return ghosts.sends(dtypes[0])
+    return ghosts.sends_back(numpy.result_type(*dtypes))
+
+
 # Operations ----------------------------------------------------------------
 
 _apply_stencil = define(
@@ -127,7 +186,7 @@ define(
         lambda xp, h, w, p: xp.stencil(h, w, boundary=p.boundary),
         lambda xp, h, g, p: xp.stencil_weights(h, g, window=p.shapes[1], boundary=p.boundary),
     ),
-    rule=_rule(_adjoint, lambda ghosts, dtypes: ghosts.sends_back(numpy.result_type(*dtypes))),
+    rule=_rule(_adjoint, _adjoint_sends),
 )
 define(
     "stencil_weights",
@@ -163,8 +222,9 @@ def stencil(x, weights, boundary="periodic", width=None):
     tensor of x's shape; distributed as x, where x is no Partial sum (it is reduced first)
 
     Weights that are zero cost nothing, and are not multiplied with an
-    infinity.  Each rank receives the ghosts along sharded dimensions; the
-    gradient sends them back, and adds the weights' up over all ranks.
+    infinity.  Each rank receives the ghosts along sharded dimensions, and the
+    sums inside large pieces are done meanwhile; so does the gradient, and adds
+    the weights' up over all ranks.
 
     Raises ValueError for weights of even extents or more dimensions than x,
     and for a boundary that has too few elements for them.
@@ -185,8 +245,7 @@ def stencil(x, weights, boundary="periodic", width=None):
             f"stencil: weights of shape {window} were given for x of shape {x.shape}; they need odd extents, so that "
             f"there is a centre, and at most {ndim} dimensions"
         )
-    lead = ((0, 0),) * (ndim - len(window))
-    check_width("stencil", (*lead, *((extent // 2, extent // 2) for extent in window)), x.shape, boundary)
+    check_width("stencil", [(far, far) for far in _reach(ndim, window)], x.shape, boundary)
     return _as_given(apply(_apply_stencil, (x, weights), {"boundary": boundary}), x)
 
 

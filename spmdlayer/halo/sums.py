@@ -9,6 +9,7 @@ Blocks that stay in the cache are summed by slices; weights that are zero are
 not read, and elements with equal weights are multiplied once.
 """
 
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -17,13 +18,14 @@ from ..array import array_module, to_numpy
 _BLOCK = 1 << 16  # elements of the result at a time
 
 
+@lru_cache(maxsize=256)
 def _blocks(shape):
     """Indices of the blocks that a shape is cut into: slices along the first dimensions."""
     block, cuts = _BLOCK, []
     for dim, extent in enumerate(shape):
         rows = max(block // max(prod(shape[dim + 1 :]), 1), 1)
         cuts.append([slice(start, min(start + rows, extent)) for start in range(0, extent, rows)])
-    return product(*cuts)
+    return tuple(product(*cuts))
 
 
 def _moved(block, k):
@@ -41,22 +43,27 @@ def _by_weight(w):
     return list(groups.items())
 
 
-def neighbour_sums(e, w):
-    """y, for weights of any shape that e is large enough for; the window slides along e's last dimensions."""
+def neighbour_sums(e, w, out=None):
+    """y, for weights of any shape that e is large enough for, maybe written to `out`."""
     np = array_module(e)
     lead, groups, dtype = e.ndim - w.ndim, _by_weight(w), np.result_type(e, w)
     shape = (*e.shape[:lead], *(n - k + 1 for n, k in zip(e.shape[lead:], w.shape)))
+    y = np.empty(shape, dtype) if out is None else out
     if not groups:
-        return np.zeros(shape, dtype)
-    y = np.empty(shape, dtype)
+        y[...] = 0
+        return y
     for block in _blocks(shape):
-        out = y[block]
-        _add_up(np, e, block, groups[0], out)
+        part = y[block]
+        # What is added to often lies in one stretch.
+        total = part if part.flags.c_contiguous else np.empty(part.shape, dtype)
+        _add_up(np, e, block, groups[0], total)
         if len(groups) > 1:
-            other = np.empty(out.shape, dtype)
+            other = np.empty(part.shape, dtype)
             for group in groups[1:]:
                 _add_up(np, e, block, group, other)
-                np.add(out, other, out=out)
+                np.add(total, other, out=total)
+        if total is not part:
+            part[...] = total
     return y
 
 
@@ -73,8 +80,10 @@ def spread_sums(y, w):
     """The adjoint of `neighbour_sums` in e, but for conjugates: e[i + k] = sum of y[i] w[k]."""
     np = array_module(y)
     lead = y.ndim - w.ndim
-    around = ((0, 0),) * lead + tuple((k - 1, k - 1) for k in w.shape)
-    return neighbour_sums(np.pad(y, around), w[(slice(None, None, -1),) * w.ndim])
+    extents = [n + 2 * (k - 1) for n, k in zip(y.shape[lead:], w.shape)]
+    wide = np.zeros((*y.shape[:lead], *extents), y.dtype)
+    wide[(..., *(slice(k - 1, k - 1 + n) for n, k in zip(y.shape[lead:], w.shape)))] = y
+    return neighbour_sums(wide, w[(slice(None, None, -1),) * w.ndim])
 
 
 def weight_sums(e, y, window):

@@ -14,6 +14,7 @@ from ..dtypes import is_half
 from ..layout import Layout
 from ..placement import Shard
 from .moving import Mover, Run, reverse
+from .owners import sharded
 from .rules import cut_coordinates
 
 BOUNDARIES = ("periodic", "zero", "reflect", "edge")
@@ -73,7 +74,8 @@ class Ghosts:
     ----------
     source : Layout of the array
     extended : Layout of the extended pieces, one behind the other
-    sharded : whether a dim with ghosts is sharded, so that ranks exchange
+    sharded : whether a dim with ghosts is sharded
+    exchanged : the dims with ghosts that other ranks may hold
     """
 
     def __init__(self, source, ranges, boundary):
@@ -94,6 +96,7 @@ class Ghosts:
         back = {dim: tuple(map(reverse, runs)) for dim, runs in maps.items()}
         self._back = Mover.between(self.extended, source, back, add=True)
         self.sharded = len(self._out.axes) > 0
+        self.exchanged = frozenset(dim for dim in maps if sharded(source, dim))
 
     def sends(self, dtype):
         """The bytes that a rank sends for its neighbours' ghosts, as a function of its coordinate."""
@@ -105,11 +108,17 @@ class Ghosts:
 
     def extend(self, x, mesh=None):
         """This rank's extended piece, collective over the mesh; without a mesh the array is not cut."""
-        coord = () if mesh is None else mesh.coordinate
-        np = array_module(x)
-        make = np.zeros if self.boundary == "zero" else np.empty
-        result = make(self.extended.local_shape(coord), x.dtype)
+        result = self._empty(x, () if mesh is None else mesh.coordinate)
         return self._out.alone(x, result) if mesh is None else self._out.on(mesh, x.dtype)(x, result)
+
+    def begin(self, x, mesh):
+        """As `extend`, but returns once all is under way: the piece, and a function that waits for others' ghosts."""
+        result = self._empty(x, mesh.coordinate)
+        return result, self._out.begun(mesh, x.dtype)(x, result)
+
+    def _empty(self, x, coord):
+        np = array_module(x)
+        return (np.zeros if self.boundary == "zero" else np.empty)(self.extended.local_shape(coord), x.dtype)
 
     def fold(self, g, mesh=None):
         """This rank's piece of the adjoint of `extend`, collective over the mesh; half precision adds up in single."""

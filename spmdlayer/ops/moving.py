@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..redistribute.carry_out import box_shape, copy_boxes, exchange
+from ..redistribute.carry_out import box_shape, copy_boxes, exchange, exchange_begun
 from .owners import group, members_along
 
 # From so many slices of one dim on they are written as an array of positions.
@@ -138,7 +138,7 @@ class Mover:
     def __init__(self, mesh_shape, axes, maps, have, want, shapes, add=False):
         self.mesh_shape, self.axes, self.dims, self.maps, self.add = mesh_shape, axes, tuple(maps), maps, add
         self.have, self.want, self.shapes = have, want, shapes
-        self.on = cache(self._on)
+        self.on, self.begun = cache(self._on), cache(self._begun)
 
     @classmethod
     def between(cls, source, target, maps, add=False):
@@ -168,6 +168,11 @@ class Mover:
         """The move as a function of this rank's piece, of a dtype, and maybe the result to be written to."""
         coord, line = mesh.coordinate, group(mesh, self.axes)
         return exchange(self.boxes_to(coord), self.boxes_from(coord), self.shapes[1](coord), line, dtype, self.add)
+
+    def _begun(self, mesh, dtype):
+        """The move as a function that returns once all is under way: see `exchange_begun`."""
+        coord = mesh.coordinate
+        return exchange_begun(self.boxes_to(coord), self.boxes_from(coord), group(mesh, self.axes), dtype)
 
     def alone(self, array, result):
         """The move where no dim is sharded, without a mesh."""

@@ -198,29 +198,74 @@ def exchange(sends, receives, shape, line, dtype, add=False):
 
     The function takes the raw array, and maybe the result to be written to.
     """
-    own = list(zip(sends[line.rank], receives[line.rank]))
-    sends, receives = ([() if k == line.rank else boxes for k, boxes in enumerate(side)] for side in (sends, receives))
-    sent = [_packed_shape([box_shape(box) for box in boxes]) for boxes in sends]
-    sends = [[(*box, ...) for box in boxes] for boxes in sends]  # with the dots, 0-d stays an array
-    extents = [[box_shape(box) for box in boxes] for boxes in receives]
-    trade = line.prepare_alltoall(sent, dtype, [_packed_shape(boxes) for boxes in extents])
-    places = []
-    for number, boxes in enumerate(receives):
-        offset = 0
-        for box, extent in zip(boxes, extents[number]):
-            places.append((number, box, slice(offset, offset + prod(extent)), extent))
-            offset += prod(extent)
+    parcels = _Parcels(sends, receives, line.rank)
+    trade = line.prepare_alltoall(parcels.sent, dtype, parcels.received)
 
     def move(array, result=None):
-        received = trade([_pack(array, boxes) for boxes in sends])
+        received = trade(parcels.pack(array))
         if result is None:
             result = array_module(array).empty(shape, array.dtype)
-        copy_boxes(own, array, result, add)
-        for number, box, taken, extent in places:
-            _put(result, box, received[number].reshape(-1)[taken].reshape(extent), add)
+        copy_boxes(parcels.own, array, result, add)
+        for box, values in parcels.unpack(received):
+            _put(result, box, values, add)
         return result
 
     return move
+
+
+def exchange_begun(sends, receives, line, dtype):
+    """As `exchange`, but the function of a raw array and the result returns once all is under way.
+
+    What stays on this rank is written then; the function that is returned
+    waits for the rest and writes it.
+    """
+    parcels = _Parcels(sends, receives, line.rank)
+    trade = line.prepare_alltoall_begun(parcels.sent, dtype, parcels.received)
+
+    def begin(array, result):
+        wait = trade(parcels.pack(array))
+        copy_boxes(parcels.own, array, result)
+
+        def finish():
+            for box, values in parcels.unpack(wait()):
+                result[box] = values
+
+        return finish
+
+    return begin
+
+
+class _Parcels:
+    """How the boxes for each rank travel: as they are, or several one behind the other.
+
+    Attributes
+    ----------
+    own : pairs of boxes, of the array and of the result, that stay here
+    sent, received : the shapes of what goes to each rank and comes from it
+    """
+
+    def __init__(self, sends, receives, rank):
+        self.own = list(zip(sends[rank], receives[rank]))
+        sends, receives = ([() if k == rank else boxes for k, boxes in enumerate(side)] for side in (sends, receives))
+        self.sent = [_packed_shape([box_shape(box) for box in boxes]) for boxes in sends]
+        self._sends = [[(*box, ...) for box in boxes] for boxes in sends]  # with the dots, 0-d stays an array
+        extents = [[box_shape(box) for box in boxes] for boxes in receives]
+        self.received = [_packed_shape(boxes) for boxes in extents]
+        self._places = []
+        for number, boxes in enumerate(receives):
+            offset = 0
+            for box, extent in zip(boxes, extents[number]):
+                self._places.append((number, box, slice(offset, offset + prod(extent)), extent))
+                offset += prod(extent)
+
+    def pack(self, array):
+        """What goes to each rank."""
+        return [_pack(array, boxes) for boxes in self._sends]
+
+    def unpack(self, received):
+        """(box of the result, values) for all that came from others."""
+        for number, box, taken, extent in self._places:
+            yield box, received[number].reshape(-1)[taken].reshape(extent)
 
 
 def copy_boxes(pairs, array, result, add=False):
