@@ -1,4 +1,4 @@
-"""The public transforms: arguments checked, axes resized, then `maps`."""
+"""The public transforms: arguments checked, then `maps` axis by axis, made whole and resized as it is its turn."""
 
 from ..autograd.tensor import asarray
 from ..dtypes import is_complex
@@ -8,6 +8,7 @@ from ..ops.reductions import normalise_axis
 from ..ops.registry import apply
 from ..ops.registry import conj as conjugate
 from . import maps
+from .pencils import made_whole, waits
 
 # Arguments ---------------------------------------------------------------
 
@@ -53,10 +54,24 @@ def _resized(x, axes, sizes):
     return apply(maps.cut_or_pad, (x,), {"axes": axes, "sizes": sizes})
 
 
+def _over(op, x, axes, sizes, norm):
+    """A complex transform over axes given extents: those that every rank has whole come first."""
+    waiting = list(zip(axes, sizes))
+    while waiting:
+        turn = [pair for pair in waiting if not waits(x, pair[0])]
+        if not turn:
+            turn = waiting[:1]
+            x = made_whole(x, turn[0][0], [axis for axis, _ in waiting])
+        waiting = [pair for pair in waiting if pair not in turn]
+        now, extents = zip(*turn)
+        x = apply(op, (_resized(x, now, extents),), {"axes": now, "norm": norm})
+    return x
+
+
 def _complex(name, op, x, s, axes, norm):
     x, norm = _checked(name, x, norm)
     axes, sizes = _axes(name, x, s, axes)
-    return apply(op, (_resized(x, axes, sizes),), {"axes": axes, "norm": norm})
+    return _over(op, x, axes, sizes, norm) if axes else apply(op, (x,), {"axes": (), "norm": norm})
 
 
 def _real(name, x, s, axes, norm):
@@ -64,8 +79,9 @@ def _real(name, x, s, axes, norm):
     axes, sizes = _axes(name, x, s, axes)
     if not axes:
         raise value_error(f"fft.{name}: at least one axis is needed")
-    half = apply(maps.rfft, (_resized(x, axes, sizes),), {"axes": axes[-1:], "norm": norm})
-    return apply(maps.fftn, (half,), {"axes": axes[:-1], "norm": norm}) if axes[1:] else half
+    x = made_whole(x, axes[-1], axes)
+    half = apply(maps.rfft, (_resized(x, axes[-1:], sizes[-1:]),), {"axes": axes[-1:], "norm": norm})
+    return _over(maps.fftn, half, axes[:-1], sizes[:-1], norm)
 
 
 def _to_real(name, x, s, axes, norm):
@@ -77,9 +93,8 @@ def _to_real(name, x, s, axes, norm):
         s = (None,) * ((x.ndim if axes is None else len(axes)) - 1) + (2 * (x.shape[last] - 1),)
     axes, sizes = _axes(name, x, s, axes)
     n = sizes[-1]
-    x = _resized(x, axes, (*sizes[:-1], n // 2 + 1))
-    if axes[1:]:
-        x = apply(maps.ifftn, (x,), {"axes": axes[:-1], "norm": norm})
+    x = made_whole(_over(maps.ifftn, x, axes[:-1], sizes[:-1], norm), axes[-1], axes[-1:])
+    x = _resized(x, axes[-1:], (n // 2 + 1,))
     return apply(maps.irfft, (x,), {"axes": axes[-1:], "sizes": (n,), "norm": norm})
 
 
@@ -99,7 +114,8 @@ def fft(x, n=None, axis=-1, norm="backward"):
     n : the extent to transform: x is cut off or gets zeros at its end; None: the axis's own
     norm : which direction has the factor 1/n: "backward" (the inverse), "forward", or "ortho" (its root in both)
 
-    Distributed: the axis is gathered; other dims stay sharded, a Partial sum stays one.
+    Distributed: where the axis is sharded, another dim is sharded instead (one all-to-all), and stays so in the
+    result; where there is no other, the axis is gathered.  Other dims stay sharded, a Partial sum stays one.
     """
     return _complex("fft", maps.fftn, x, _one(n), (axis,), norm)
 
@@ -138,7 +154,12 @@ def ihfft(x, n=None, axis=-1, norm="backward"):
 
 
 def fftn(x, s=None, axes=None, norm="backward"):
-    """`fft` over several axes: all, or the last len(s); s gives the extents to transform."""
+    """`fft` over several axes: all, or the last len(s); s gives the extents to transform.
+
+    Distributed by slabs and pencils: whole axes are transformed first, then
+    each sharded one changes places with a dim that is done.  The result stays
+    sharded as the last step left it, so that `ifftn` has as few to move.
+    """
     return _complex("fftn", maps.fftn, x, s, axes, norm)
 
 

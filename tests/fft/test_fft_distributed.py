@@ -26,11 +26,60 @@ def test_other_dims_stay_sharded(name):
     np.testing.assert_allclose(y.numpy(), getattr(np.fft, name)(x, 7), atol=1e-12)
 
 
-def test_the_transformed_axis_is_gathered():
+def test_a_sharded_axis_changes_places_with_another_dim():
     x = whole(5, 6)
-    y = fft.fftn(spmd.shard_tensor(x, mesh(), [spmd.Shard(1)]), axes=(1,))
-    assert y.placements == [spmd.Replicate()]
+    n = spmd.get_world_size()
+    t = spmd.shard_tensor(x, mesh(), [spmd.Shard(1)])
+    with spmd.trace() as events:
+        y = fft.fftn(t, axes=(1,))
+    assert y.placements == [spmd.Shard(0)]
+    assert n == 1 or (events.count("alltoall"), events.count()) == (1, 1)
     np.testing.assert_allclose(y.numpy(), np.fft.fft(x), atol=1e-12)
+    line = fft.fft(spmd.shard_tensor(x[0], mesh(), [spmd.Shard(0)]))  # there is no other dim
+    assert line.placements == [spmd.Replicate()]
+    np.testing.assert_allclose(line.numpy(), np.fft.fft(x[0]), atol=1e-12)
+
+
+def meshes():
+    n = spmd.get_world_size()
+    return [mesh()] + ([spmd.init_mesh((2, n // 2))] if n % 2 == 0 else [])
+
+
+@pytest.mark.parametrize("shape", [(7, 10, 12), (4, 1, 9), (2, 3, 5)])
+@pytest.mark.parametrize("placements", [(0, 1), (1, 2), (2, 2), (2, None)])
+def test_slabs_and_pencils(shape, placements):
+    """All transforms over all axes of a cube, with their gradients: of the whole array."""
+    places = [spmd.Replicate() if dim is None else spmd.Shard(dim) for dim in placements]
+    x, z = whole(*shape), whole(*shape) + 1j * whole(*shape)[::-1]
+    larger = (shape[0] + 2, shape[1], max(shape[2] - 1, 1))
+    for m in meshes():
+        for name, array, options in (
+            ("fftn", z, {}),
+            ("ifftn", z, {"norm": "ortho"}),
+            ("fftn", x, {"s": larger, "axes": (0, 1, 2)}),
+            ("rfftn", x, {"s": larger, "axes": (0, 1, 2)}),
+            ("irfftn", z, {"s": shape, "axes": (0, 1, 2)}),
+            ("fft2", z, {}),
+        ):
+            t = spmd.shard_tensor(array, m, places[: m.ndim], requires_grad=True)
+            y = getattr(fft, name)(t, **options)
+            np.testing.assert_allclose(y.detach().numpy(), getattr(np.fft, name)(array, **options), atol=1e-10)
+            local = spmd.tensor(array, requires_grad=True)
+            g = spmd.grad((spmd.abs(y) ** 2).sum(), t)
+            expected = spmd.grad((spmd.abs(getattr(fft, name)(local, **options)) ** 2).sum(), local)
+            assert g.dtype == array.dtype
+            np.testing.assert_allclose(g.numpy(), expected.numpy(), atol=1e-9)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_there_and_back_is_two_transposes():
+    t = spmd.shard_tensor(whole(8, 12, 4), mesh(), [spmd.Shard(0)])
+    with spmd.trace() as events:
+        spectrum = fft.fftn(t)
+        back = fft.ifftn(spectrum)
+    assert (events.count("alltoall"), events.count()) == (2, 2)
+    assert back.placements == [spmd.Shard(0)] and spectrum.placements == [spmd.Shard(1)]
+    np.testing.assert_allclose(back.numpy().real, whole(8, 12, 4), atol=1e-12)
 
 
 @pytest.mark.parametrize("op", ["sum", "avg"])
