@@ -17,10 +17,9 @@ from ..array import array_module, is_array
 from ..autograd.tensor import Tensor, asarray
 from ..boundary.local_map import local_map
 from ..comm import channel
-from ..dtypes import is_half
 from ..errors import type_error, value_error
 from ..ops.convolution import bilinear_vjps
-from ..ops.ghosts import ghosts_of, ranges_around, whole_layout
+from ..ops.ghosts import ghosts_of, inside_and_around, ranges_around, whole_layout
 from ..ops.linear import widened
 from ..ops.registry import apply, define
 from ..ops.rules import Rule, replicated, replicated_layout, stated
@@ -30,8 +29,6 @@ from .neighbours import check_boundary, check_width, in_slices, widths_of, with_
 from .sums import neighbour_sums, spread_sums, weight_sums
 
 # Forward -------------------------------------------------------------------
-
-_APART = 1 << 20  # bytes of a piece from which its sums begin while the ghosts travel
 
 
 @lru_cache(maxsize=1024)
@@ -51,16 +48,11 @@ def _reach(ndim, window):
 
 def _stencil(x, w, boundary, layout, mesh=None):
     ghosts = _ghosts(layout, w.shape, boundary)
-    if mesh is not None and x.nbytes >= _APART and _overlap_pays(ghosts, x.ndim) and not is_half(x.dtype):
+    if mesh is not None and ghosts.overlaps(x):
         return _overlapped(x, w, ghosts, mesh)
     (extended, w), dtype = widened((ghosts.extend(x, mesh), w))
     result = neighbour_sums(extended, w)
     return result if dtype is None else result.astype(dtype)
-
-
-def _overlap_pays(ghosts, ndim):
-    """Whether ghosts come from others, but not as columns, which cost more to add up apart than to wait for."""
-    return bool(ghosts.exchanged) and (ndim == 1 or ndim - 1 not in ghosts.exchanged)
 
 
 def _overlapped(x, w, ghosts, mesh):
@@ -68,30 +60,18 @@ def _overlapped(x, w, ghosts, mesh):
     extended, finish = ghosts.begin(x, mesh)
     y = array_module(x).empty(x.shape, array_module(x).result_type(x, w))
     reach = _reach(x.ndim, w.shape)
-    # Where a dim is short all of it waits.
-    far = [min(n, extent) if dim in ghosts.exchanged else 0 for dim, (n, extent) in enumerate(zip(reach, x.shape))]
+    far = [(n, n) if dim in ghosts.exchanged else (0, 0) for dim, n in enumerate(reach)]
 
     def add_up(part):
         seen = tuple(slice(side.start, side.stop + 2 * n) for side, n in zip(part, reach))
         neighbour_sums(extended[seen], w, out=y[part])
 
-    inside, *slabs = _inside_and_around(x.shape, far)
+    inside, *slabs = inside_and_around(x.shape, far)
     add_up(inside)
     finish()
     for slab in slabs:
         add_up(slab)
     return y
-
-
-def _inside_and_around(shape, reach):
-    """What is farther than `reach` from both ends of each dim; and slabs there, between those of the dims before."""
-    sides, slabs = [slice(0, extent) for extent in shape], []
-    for dim, far in enumerate(reach):
-        if far:
-            start, stop = far, max(shape[dim] - far, far)
-            slabs += [(*sides[:dim], end, *sides[dim + 1 :]) for end in (slice(0, start), slice(stop, shape[dim]))]
-            sides[dim] = slice(start, stop)
-    return [tuple(sides), *slabs]
 
 
 def _adjoint(g, w, boundary, layout, mesh=None):
@@ -239,6 +219,8 @@ def stencil(x, weights, boundary="periodic", width=None):
     for what, array in (("x", x), ("weights", weights)):
         if array.dtype.kind == "b":
             raise type_error(f"stencil: {what} is bool; numbers are needed")
+    if _is_unknown(x):
+        return apply(_apply_stencil, (x, weights))
     window, ndim = weights.shape, len(x.shape)
     if len(window) > ndim or any(extent % 2 == 0 for extent in window):
         raise value_error(
@@ -249,17 +231,23 @@ def stencil(x, weights, boundary="periodic", width=None):
     return _as_given(apply(_apply_stencil, (x, weights), {"boundary": boundary}), x)
 
 
+def _is_unknown(x):
+    """Whether this rank is outside the mesh of a tensor and does not know its shape."""
+    return x._spec is not None and x._spec.layout is None
+
+
 def _as_given(y, x):
     """The result in x's layout, where that is block-cyclic."""
-    layout = getattr(getattr(x, "_spec", None), "layout", None)
-    if layout is None or y._spec.layout is None or y._spec.layout == layout:
+    if x._spec is None or y._spec.layout is None:
         return y
-    return reshard_to(y, without_partials(layout))
+    return reshard_to(y, without_partials(x._spec.layout))
 
 
 def _by_function(x, function, boundary, width):
     if width is None:
         raise type_error("stencil: a function needs width=, how many elements around its piece it reads")
+    if _is_unknown(x):
+        return local_map(function, [list(x._spec.placements)])(x)
     ndim = len(x.shape)
     widths = widths_of("stencil", width, ndim, range(ndim))
     check_width("stencil", widths, x.shape, boundary)

@@ -14,7 +14,7 @@ from ..comm import channel
 from ..layout import Layout
 from ..placement import Shard
 from .factors import contraction_rule
-from .ghosts import ghosts_of
+from .ghosts import ghosts_of, inside_and_around
 from .rules import REPLICATE, Rule, cut_coordinates, stated
 
 IMAGE, OUTPUT, WEIGHT = "nc", "no", "oc"
@@ -148,14 +148,12 @@ class _Sliding:
         """Along each sharded sliding dim what the windows of each piece's places see."""
         ranges = [None] * len(self.image.shape)
         for dim in self.sizes:
-            window, stride, dilation = (
-                getattr(self.geometry, name)[dim - 2] for name in ("window", "stride", "dilation")
-            )
+            window, stride = self._seen(dim)
             before, parts = self.geometry.padding[dim - 2][0], []
             for coord in cut_coordinates(self.places, dim):
                 ((start, stop),) = self.places.intervals(coord, dim)
                 low = start * stride - before
-                parts.append((low, max(low + (stop - start - 1) * stride + dilation * (window - 1) + 1, low)))
+                parts.append((low, max(low + (stop - start - 1) * stride + window, low)))
             ranges[dim] = tuple(parts)
         return tuple(ranges)
 
@@ -166,6 +164,46 @@ class _Sliding:
             extents[dim - 2], padding[dim - 2] = self.ghosts.extended.local_shape(coord)[dim], (0, 0)
         groups = self.found.params(coord)["geometry"].groups
         return self.geometry._replace(extents=tuple(extents), padding=tuple(padding), groups=groups)
+
+    def _overlapped(self, mesh, x, w, local_sum):
+        """This rank's places: those whose windows see nothing of other ranks first, while their ghosts travel."""
+        np, coord = array_module(x), mesh.coordinate
+        extended, finish = self.ghosts.begin(x, mesh)
+        geometry, shape = self._local(coord), self.places.local_shape(coord)
+        y = np.empty(shape, np.result_type(x, w))
+
+        def add_up(part):
+            extents, seen = list(geometry.extents), [slice(None)] * x.ndim
+            for dim in self.sizes:
+                if part[dim].start == part[dim].stop:
+                    return
+                window, stride = self._seen(dim)
+                seen[dim] = slice(part[dim].start * stride, (part[dim].stop - 1) * stride + window)
+                extents[dim - 2] = seen[dim].stop - seen[dim].start
+            y[part] = local_sum(np, extended[tuple(seen)], w, geometry._replace(extents=tuple(extents)))
+
+        reach = [self._waiting(coord, dim) if dim in self.ghosts.exchanged else (0, 0) for dim in range(x.ndim)]
+        inside, *slabs = inside_and_around(shape, reach)
+        add_up(inside)
+        finish()
+        for slab in slabs:
+            add_up(slab)
+        return y
+
+    def _seen(self, dim):
+        """How many elements a window spans along a sliding dim, and the stride."""
+        window, stride, dilation = (getattr(self.geometry, name)[dim - 2] for name in ("window", "stride", "dilation"))
+        return dilation * (window - 1) + 1, stride
+
+    def _waiting(self, coord, dim):
+        """How many of a rank's first and last places along a sliding dim see elements of others."""
+        ((start, stop),), ((first, end),) = self.image.intervals(coord, dim), self.places.intervals(coord, dim)
+        window, stride = self._seen(dim)
+        low = first * stride - self.geometry.padding[dim - 2][0]  # what the first place sees first
+        # Beyond the ends of the array there is nothing to wait for.
+        before = 0 if start == 0 else -(-max(start - low, 0) // stride)
+        after = 0 if stop == self.image.shape[dim] else end - first - ((stop - low - window) // stride + 1)
+        return min(before, end - first), min(max(after, 0), end - first)
 
     def rule(self, local_sum):
         layouts = {IMAGE: self.image, OUTPUT: self.places}
@@ -180,9 +218,12 @@ class _Sliding:
 
         def across(mesh, arrays, params):
             first, second = arrays
-            if one == IMAGE:
-                first = self.ghosts.extend(first, mesh)
-            total = local_sum(array_module(first), first, second, self._local(mesh.coordinate))
+            if result == OUTPUT and self.ghosts.overlaps(first):
+                total = self._overlapped(mesh, first, second, local_sum)
+            else:
+                if one == IMAGE:
+                    first = self.ghosts.extend(first, mesh)
+                total = local_sum(array_module(first), first, second, self._local(mesh.coordinate))
             if result == IMAGE:
                 total = self.ghosts.fold(total, mesh)
             return channel(mesh, summed).allreduce(total, "sum") if summed else total

@@ -18,8 +18,10 @@ from .owners import sharded
 from .rules import cut_coordinates
 
 BOUNDARIES = ("periodic", "zero", "reflect", "edge")
+_APART = 1 << 20  # bytes of a piece from which work on its inside begins while the ghosts travel
 
 
+@lru_cache(maxsize=1024)
 def ranges_around(layout, widths):
     """For each dim the ranges (low, high) of the pieces with `widths[dim]` = (before, after) around them, in order.
 
@@ -116,6 +118,15 @@ class Ghosts:
         result = self._empty(x, mesh.coordinate)
         return result, self._out.begun(mesh, x.dtype)(x, result)
 
+    def overlaps(self, x):
+        """Whether work on a piece should begin before others' ghosts come.
+
+        Not where they are columns: these cost more to work on apart than to
+        wait for.
+        """
+        columns = x.ndim > 1 and x.ndim - 1 in self.exchanged
+        return bool(self.exchanged) and not columns and x.nbytes >= _APART and not is_half(x.dtype)
+
     def _empty(self, x, coord):
         np = array_module(x)
         return (np.zeros if self.boundary == "zero" else np.empty)(self.extended.local_shape(coord), x.dtype)
@@ -141,6 +152,20 @@ def ghosts_of(source, ranges, boundary):
     boundary : what positions beyond the array are, one of BOUNDARIES; "reflect" at most as far as it has positions
     """
     return Ghosts(source, ranges, boundary)
+
+
+def inside_and_around(shape, reach):
+    """A box with a distance (before, after) from the ends of each dim; then slabs that with it fill the shape.
+
+    The slabs lie at both ends of a dim, between those of the dims before it.
+    """
+    sides, slabs = [slice(0, extent) for extent in shape], []
+    for dim, (before, after) in enumerate(reach):
+        if before or after:
+            start, stop = min(before, shape[dim]), max(shape[dim] - after, min(before, shape[dim]))
+            slabs += [(*sides[:dim], end, *sides[dim + 1 :]) for end in (slice(0, start), slice(stop, shape[dim]))]
+            sides[dim] = slice(start, stop)
+    return [tuple(sides), *slabs]
 
 
 def whole_layout(shape):

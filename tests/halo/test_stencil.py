@@ -7,7 +7,7 @@ from placed import distribute, draw, meshes, placements_for
 from scipy import ndimage
 
 import spmdlayer as spmd
-from spmdlayer.halo import stencils
+from spmdlayer.ops import ghosts
 
 pytestmark = pytest.mark.mpi
 
@@ -29,7 +29,7 @@ def laplacian(ndim):
 def test_weights(seed, monkeypatch):
     random = np.random.default_rng(seed)
     if seed % 2:  # the sums inside while the ghosts travel, as for large pieces
-        monkeypatch.setattr(stencils, "_APART", 0)
+        monkeypatch.setattr(ghosts, "_APART", 0)
     mesh, ndim, boundary = draw(random, meshes()), int(random.integers(1, 4)), draw(random, list(MODES))
     array = random.normal(size=tuple(int(n) for n in random.integers(3, 9, ndim)))
     weights = random.normal(size=tuple(int(k) for k in random.choice([1, 3, 5], random.integers(1, ndim + 1))))
@@ -165,3 +165,17 @@ def test_a_function_with_a_result_of_the_wrong_shape():
         spmd.stencil(x, lambda u: u[1:], width={0: 1})
     with parallel_raises(ValueError, "the function gave a float"):
         spmd.stencil(x, lambda u: 1.0, width={0: 1})
+
+
+def test_outside_the_mesh():
+    """A tensor that another mesh's layer made, whose shape the ranks outside do not know."""
+    mesh, everywhere = spmd.ProcessMesh([0]), spmd.ProcessMesh(list(range(spmd.get_world_size())))
+    x = spmd.shard_tensor(np.arange(4.0), mesh, [S(0)], requires_grad=True)
+    doubled = spmd.local_map(lambda t: t * 2.0, [[S(0)]])(x)
+    for y in (
+        spmd.stencil(doubled, [1.0, 0, 0], "zero"),
+        spmd.stencil(doubled, lambda t: t[:-1], "zero", width=(1, 0)),
+        spmd.halo_exchange(doubled, (1, 0), "zero"),
+    ):
+        whole = y.reshard(everywhere, [R])
+        np.testing.assert_array_equal(whole.detach().numpy()[:4], [0, 0, 2, 4])

@@ -10,7 +10,7 @@ from placed import distribute, draw, meshes, placements_for
 from walking import check
 
 import spmdlayer as spmd
-from spmdlayer.ops import convolution_sums, convolution_transforms
+from spmdlayer.ops import convolution_sums, convolution_transforms, ghosts
 
 R, S, P = spmd.Replicate(), spmd.Shard, spmd.Partial
 
@@ -239,9 +239,11 @@ def test_weights_of_sharded_samples_get_one_reduction(mesh):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("seed", range(12))
-def test_sharded_sliding_dims(seed):
+def test_sharded_sliding_dims(seed, monkeypatch):
     """Places stay sharded; both gradients by linearity, and the transpose, whose operand is cut along places."""
     random = np.random.default_rng([9, seed])
+    if seed % 3:  # the places inside while the ghosts travel, as for large pieces
+        monkeypatch.setattr(ghosts, "_APART", 0)
     x, w, options = drawn(random, 2)
     mesh = draw(random, meshes())
     placements = placements_for(random, mesh, x)
