@@ -235,6 +235,10 @@ def _relative(name, rtol, x):
     rtol = operand(rtol)
     if is_complex(rtol.dtype):
         raise value_error(f"{name}: rtol must be real, its dtype is {rtol.dtype.name}")
+    stack = x.shape[:-2]
+    pairs = zip(reversed(rtol.shape), reversed(stack))
+    if rtol.ndim > len(stack) or any(given not in (1, extent) for given, extent in pairs):
+        raise value_error(f"{name}: rtol must be a number or one per matrix, {stack}; its shape is {rtol.shape}")
     return rtol.detach() if isinstance(rtol, Tensor) else rtol
 
 

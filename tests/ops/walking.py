@@ -79,6 +79,22 @@ def outcomes(function, inputs, leaves, weight, directions, second=True):
     return [result.detach().numpy() for result in results]
 
 
+def known_outcomes(function, inputs, leaves, weight, directions, second):
+    """The outcomes on whole arrays, and how many orders of derivatives there are: not all functions of SciPy have any.
+
+    Returns
+    -------
+    (list of arrays, whether there are gradients, whether there are second ones)
+    """
+    for orders in (2, 1) if second else (1,):
+        try:
+            return outcomes(function, inputs, leaves, weight, directions, orders == 2), True, orders == 2
+        except TypeError:
+            if not leaves:
+                raise
+    return outcomes(function, inputs, [], weight, directions, False), False, False
+
+
 def second_order(firsts, leaves, directions):
     total = sum(spmd.real(g * v).sum() for g, v in zip(firsts, directions))
     # Gradients that are constant may be off the tape on whole arrays and on it where they were reduced.
@@ -133,11 +149,8 @@ def check(seed, function, arrays, gradient=True, second=True, plain=0.0, place=p
     weight = weights(random, value.shape, value.dtype)
     leaves, locals_ = [leaf for leaf, _ in pairs if leaf is not None], [x for x in whole if x.requires_grad]
     directions = [weights(random, x.shape, x.dtype) for x in locals_]
-    try:
-        expected = outcomes(function, whole, locals_, weight, directions, second)
-    except TypeError:  # some have a first derivative only: those of complex numbers in SciPy
-        second = False
-        expected = outcomes(function, whole, locals_, weight, directions, second)
+    expected, gradient, second = known_outcomes(function, whole, locals_, weight, directions, second)
+    leaves = leaves if gradient else []
     with watched() as watch:
         found = outcomes(function, inputs, leaves, weight, directions, second)
     compare(found, expected)
@@ -154,5 +167,5 @@ def compare(found, expected):
         assert ours.dtype == theirs.dtype, f"{what}: dtype {ours.dtype}, not {theirs.dtype}"
         if k and not np.isfinite(theirs).all():  # at a singular point; how far it spreads is rounding's matter
             continue
-        rtol, atol = (2e-4, 2e-4) if loose else (1e-7, 1e-9)
+        rtol, atol = (2e-2, 2e-2) if ours.dtype == "float16" else (2e-4, 2e-4) if loose else (1e-7, 1e-9)
         np.testing.assert_allclose(ours, theirs, rtol, atol, err_msg=what)
