@@ -237,7 +237,7 @@ __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
 
 
-_LATE = ("fft", "linalg", "mpi", "random", "special")
+_LATE = ("fft", "linalg", "mpi", "optimize", "random", "special")
 
 
 def __getattr__(name):
