@@ -145,11 +145,14 @@ class _Sliding:
         return Layout(layout.mesh_shape, tuple(placements), layout.shape, tuple(splits))
 
     def _ranges(self):
-        """Along each sharded sliding dim what the windows of each piece's places see."""
+        """Along sharded sliding dims what the windows of each piece's places see; along the others the padding."""
         ranges = [None] * len(self.image.shape)
-        for dim in self.sizes:
+        for dim, (before, after) in enumerate(self.geometry.padding, 2):
             window, stride = self._seen(dim)
-            before, parts = self.geometry.padding[dim - 2][0], []
+            if dim not in self.sizes:
+                ranges[dim] = ((-before, self.image.shape[dim] + after),) if before or after else None
+                continue
+            parts = []
             for coord in cut_coordinates(self.places, dim):
                 ((start, stop),) = self.places.intervals(coord, dim)
                 low = start * stride - before
@@ -158,12 +161,12 @@ class _Sliding:
         return tuple(ranges)
 
     def _local(self, coord):
-        """The geometry of the extended piece."""
-        extents, padding = list(self.geometry.extents), list(self.geometry.padding)
-        for dim in self.sizes:
-            extents[dim - 2], padding[dim - 2] = self.ghosts.extended.local_shape(coord)[dim], (0, 0)
-        groups = self.found.params(coord)["geometry"].groups
-        return self.geometry._replace(extents=tuple(extents), padding=tuple(padding), groups=groups)
+        """The geometry of the extended piece, which has its padding."""
+        return self.geometry._replace(
+            extents=self.ghosts.extended.local_shape(coord)[2:],
+            padding=((0, 0),) * len(self.geometry.padding),
+            groups=self.found.params(coord)["geometry"].groups,
+        )
 
     def _overlapped(self, mesh, x, w, local_sum):
         """This rank's places: those whose windows see nothing of other ranks first, while their ghosts travel."""
@@ -180,7 +183,7 @@ class _Sliding:
                 window, stride = self._seen(dim)
                 seen[dim] = slice(part[dim].start * stride, (part[dim].stop - 1) * stride + window)
                 extents[dim - 2] = seen[dim].stop - seen[dim].start
-            y[part] = local_sum(np, extended[tuple(seen)], w, geometry._replace(extents=tuple(extents)))
+            local_sum(np, extended[tuple(seen)], w, geometry._replace(extents=tuple(extents)), out=y[part])
 
         reach = [self._waiting(coord, dim) if dim in self.ghosts.exchanged else (0, 0) for dim in range(x.ndim)]
         inside, *slabs = inside_and_around(shape, reach)

@@ -44,7 +44,7 @@ class Geometry(NamedTuple):
 
 def _pad(np, x, geometry):
     if not any(map(any, geometry.padding)):
-        return np.ascontiguousarray(x)
+        return x if x.strides[-1] == x.itemsize else np.ascontiguousarray(x)  # rows need not lie side by side
     out = np.zeros((*x.shape[:2], *geometry.padded), x.dtype)
     out[_inside(geometry)] = x
     return out
@@ -76,19 +76,22 @@ def _columns(np, x, groups, geometry):
     return pieces.reshape(x.shape[0], groups, count, prod(pieces.shape[2 + len(geometry.window) :]))
 
 
-def output_sum(np, x, w, geometry):
-    """y[n, o, i]: the cross-correlation."""
+def output_sum(np, x, w, geometry, out=None):
+    """y[n, o, i]: the cross-correlation, maybe written to `out`."""
     (x, w), dtype = widened((x, w))
     if by_transforms(*x.shape[:2], w.shape[0], geometry, (x, w)):
         y = transformed(np, "y", _pad(np, x, geometry), w, geometry)
     else:
-        y = _output_sum(np, x, w, geometry)
-    return y if dtype is None else y.astype(dtype)
+        y = _output_sum(np, x, w, geometry, out)
+    if out is None or y is out:
+        return y if dtype is None else y.astype(dtype)
+    out[...] = y
+    return out
 
 
-def _output_sum(np, x, w, geometry):
+def _output_sum(np, x, w, geometry, out=None):
     groups = geometry.groups
-    y = np.empty((x.shape[0], w.shape[0], *geometry.places), np.result_type(x, w))
+    y = np.empty((x.shape[0], w.shape[0], *geometry.places), np.result_type(x, w)) if out is None else out
     matrix, x = _matrix(w, groups), _pad(np, x, geometry)
     for samples, rows, seen in _blocks(x.shape[0], x.shape[1], geometry):
         columns = _columns(np, x[samples, :, seen], groups, geometry)
