@@ -90,6 +90,7 @@ def _cast(array, dtype):
     return np.rint(array.real * 2).astype(dtype)
 
 
+@np.errstate(invalid="ignore")  # infinite parts of complex numbers
 def _resampled(random, array, shape):
     """Values from an array in another shape; floats get a little noise, so that they are not equal (zeros are)."""
     if array.size == 0:
