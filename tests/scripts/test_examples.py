@@ -55,3 +55,19 @@ def test_digits_draws_its_loss_curve(tmp_path):
     job = launch(2, [EXAMPLES / "digits.py", "--epochs", "2", "--picture", picture], timeout=55)
     assert job.status == 0, job.stderr
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def control_values(size, folder):
+    """The costs along the way of a small control problem on some ranks."""
+    values = folder / f"control{size}.txt"
+    options = ["--size", "14", "--steps", "8", "--picture", "", "--values", values]
+    job = launch(size, [EXAMPLES / "poisson_control.py", *options], timeout=55)
+    assert job.status == 0, job.stderr
+    return np.loadtxt(values)
+
+
+def test_the_control_of_a_plate_does_not_depend_on_the_number_of_ranks(tmp_path):
+    one = control_values(1, tmp_path)
+    assert one.size == 8 and np.all(np.diff(one) < 0) and one[-1] < 0.75 * one[0]
+    for size in (2, 4):
+        np.testing.assert_allclose(control_values(size, tmp_path), one, rtol=1e-5)
