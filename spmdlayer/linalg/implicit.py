@@ -10,7 +10,7 @@ recorded again, at the solution itself, so that higher orders are right.
 """
 
 from ..autograd.backward import enable_grad
-from ..autograd.tape import Engine, Node, NodeOp
+from ..autograd.tape import Engine, Node, NodeOp, upper
 from ..autograd.tensor import Tensor, wrap
 from ..config import state
 from ..ops.elementwise import negative
@@ -89,8 +89,13 @@ class _Solution(DistributedOp):
         engine = engine or Engine(wanted=set(captured))
         with enable_grad():
             image = system.function(x)
-        back = negative(y) if engine.create_graph else negative(y.detach())
-        engine.add(image._node, back if image._spec is not None or engine.create_graph else back._data)
+            back = negative(y if engine.create_graph else y.detach())
+        if image._spec is not None:
+            # A(x) need not lie as b does: where A's columns are sharded it is Partial.
+            start, back = upper.seed(image, back)
+        else:
+            start, back = image._node, back if engine.create_graph else back._data
+        engine.add(start, back)
         engine.run()
         return y, [engine.captured.get(edge) for edge in captured]
 

@@ -110,6 +110,25 @@ def test_gradients_of_first_and_second_order(mesh, name):
         close(mine, right.detach().numpy(), 1e-7)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_gradients_of_the_matrix_however_it_lies(mesh, name):
+    """A(x) lies otherwise than b where A's columns are sharded; dL/dA = -y x^H, of the adjoint solution y."""
+    n = 7
+    a, b = system(n, hermitian=name == "cg")
+    x = np.linalg.solve(a, b)
+    y = np.linalg.solve(a.T, 2 * x)
+    for of_matrix in ([R], [S(0)], [S(1)], [S(1, 2)]):
+        for of_right in ([R], [S(0)], [S(0, 1)]):
+            matrix = spmd.shard_tensor(a, mesh, of_matrix, requires_grad=True)
+            right = spmd.shard_tensor(b, mesh, of_right, requires_grad=True)
+            solution, _ = METHODS[name](matrix, right, rtol=1e-13)
+            by_matrix, by_right = grad((solution**2).sum(), [matrix, right], create_graph=True)
+            close(by_matrix, -np.outer(y, x), 1e-7)
+            close(by_right, y, 1e-7)
+            # y is 2 A^-T A^-1 b, so the sum of y by b is 2 A^-T A^-1 1.
+            close(grad(by_right.sum(), right), 2 * np.linalg.solve(a.T, np.linalg.solve(a, np.ones(n))), 1e-7)
+
+
 def test_one_adjoint_solve_and_no_graph_of_the_steps(mesh):
     a, b = system(8)
     applied = []
