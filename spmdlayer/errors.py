@@ -1,6 +1,6 @@
 """How errors of use are worded: the rank first, then what is wrong.
 
-Errors of use are `ValueError` (for an axis NumPy's `AxisError`) and `TypeError`.  Every message names the
+Errors of use are `ValueError` (for an axis NumPy's `AxisError`), `IndexError` and `TypeError`.  Every message names the
 argument, what was given and what would be right; the rank is put in front
 once it is known.
 """
@@ -24,6 +24,11 @@ def located(message):
 def value_error(message):
     """A ValueError to raise, with this process's rank in its text."""
     return ValueError(located(message))
+
+
+def index_error(message):
+    """An IndexError to raise, with this process's rank in its text."""
+    return IndexError(located(message))
 
 
 def axis_error(message):

@@ -193,7 +193,9 @@ class Tensor:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __bool__(self):
-        return bool(self.item()) if self.size == 1 else bool(self.numpy())
+        if self.size != 1:
+            raise value_error(f"bool(): the tensor has shape {self.shape}; take any() or all() of it")
+        return bool(self.item())
 
     def __float__(self):
         return float(self.item())

@@ -38,7 +38,11 @@ def diff(x, axis=-1, n=1, prepend=None, append=None):
 def _ending(part, x, axis):
     """What is joined to x; a number as one element along the axis."""
     part = operand(part)
-    return part if part.ndim else broadcast_to(part, x.shape[:axis] + (1,) + x.shape[axis + 1 :])
+    if part.ndim:
+        return part
+    shape = x.shape[:axis] + (1,) + x.shape[axis + 1 :]
+    # A plain array stays one, so that it counts as Replicate beside a distributed x.
+    return broadcast_to(part, shape) if isinstance(part, Tensor) else np.broadcast_to(part, shape)
 
 
 def count_nonzero(x, axis=None, keepdims=False):

@@ -126,9 +126,15 @@ def _edges(x, bins, range):
         raise type_error(f"histogram: bins must be an int or edges, {bins!r} was given")
     extremes = np.zeros(0, x.dtype)
     number = np.ndim(bins) == 0
+    if number:
+        _bin_edges(extremes, bins, range)  # raises what is wrong before anything is communicated
     if number and range is None and x.size:
         extremes = np.array(_extremes(x)).reshape(-1)
+    return _bin_edges(extremes, bins if number else value_everywhere(bins), range)
+
+
+def _bin_edges(extremes, bins, range):
     try:
-        return np.histogram_bin_edges(extremes, bins if number else value_everywhere(bins), range)
+        return np.histogram_bin_edges(extremes, bins, range)
     except (ValueError, TypeError) as error:
         raise (value_error if isinstance(error, ValueError) else type_error)(f"histogram: {error}") from None

@@ -69,7 +69,7 @@ def _mask(mask, extents):
     if mask.shape == extents:
         return mask
     if any(size not in (0, extent) for size, extent in zip(mask.shape, extents)):
-        raise IndexError(f"index: a mask of shape {mask.shape} for extents {extents} was given")
+        raise IndexError(f"a mask of shape {mask.shape} for extents {extents} was given")
     return np.zeros(extents, bool)
 
 
@@ -83,7 +83,7 @@ def index_form(index, shape):
     dots = [position for position, (item, _) in enumerate(entries) if item is Ellipsis]
     if free < 0 or len(dots) > 1:
         reason = "more than one ..." if len(dots) > 1 else f"{len(shape) - free} dimensions are indexed"
-        raise IndexError(f"index: {reason}, the tensor has shape {shape}")
+        raise IndexError(reason)
     whole = [(slice(None), 1)] * free
     place = dots[0] if dots else len(entries)
     form, arrays, axis = [], [], 0

@@ -12,9 +12,10 @@ from ..array import array_module
 from ..autograd.tensor import Tensor, as_raw, wrap
 from ..config import state
 from ..dtypes import is_complex, is_half, is_inexact
-from ..errors import type_error, value_error
+from ..errors import index_error, type_error, value_error
 from ..redistribute.reshard import reshard_to
 from . import elementwise as ew
+from .complaints import shown
 from .index_array_rules import gather_rule, spread_at_rule, write_at_rule
 from .index_form import ARRAY, index_form, raw_index
 from .index_parts import (
@@ -84,12 +85,20 @@ def getitem(x, index):
     mask along sharded first dims keeps what is true where it is: counts alone
     travel.  IndexError, on all ranks, for a position out of bounds.
     """
-    form, arrays = index_form(index, x.shape)
+    form, arrays = _form_of(x, index)
     if arrays:
         if x._spec is not None and x._spec.mesh.coordinate is not None:
             return _getitem_at(x, form, arrays)
         return apply(_gather, (x, *arrays), {"index": form})
     return _getitem_basic(x, form)
+
+
+def _form_of(x, index):
+    """The form of an index into a tensor, and its arrays; errors say what was indexed."""
+    try:
+        return index_form(index, x.shape)
+    except IndexError as error:
+        raise index_error(f"x[...]: {error}; the tensor has shape {shown(x)}") from None
 
 
 def _getitem_basic(x, form):
@@ -264,7 +273,7 @@ def setitem(x, index, value):
         value = as_raw(value)
     if not is_complex(x.dtype) and (isinstance(value, complex) or is_complex(getattr(value, "dtype", x.dtype))):
         raise type_error(f"x[...] = value: complex values were given for a tensor of {x.dtype.name}; take their real()")
-    form, arrays = index_form(index, x.shape)
+    form, arrays = _form_of(x, index)
     operands = [_local(operand) for operand in (value, *arrays)]
     recorded = x._node is not None or (isinstance(value, Tensor) and value._node is not None and is_inexact(x.dtype))
     if x._spec is None and not (recorded and state.grad_enabled) and all(raw is not None for raw in operands):

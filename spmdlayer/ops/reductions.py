@@ -126,6 +126,8 @@ def var(x, axis=None, dtype=None, keepdims=False, correction=0):
     """The variance over an axis, several axes or all: sum |x - mean|^2 / (count - correction)."""
     x = asarray(x)
     axes = normalise_axes("var", axis, x.ndim, x)
+    if not isinstance(correction, (int, float, np.integer, np.floating)):
+        raise type_error(f"var: correction must be a number, {correction!r} was given")
     half = is_half(x.dtype) if dtype is None else is_half(as_dtype(dtype))
     wide = _FLOAT32 if half else dtype
     deviation = ew.subtract(x, mean(x, axes, wide, keepdims=True))

@@ -8,10 +8,12 @@ from math import prod
 
 import numpy
 
+from ..autograd.tensor import Tensor
 from ..dtypes import highest, is_complex, is_half, is_inexact, lowest
-from ..errors import type_error, value_error
+from ..errors import index_error, type_error, value_error
 from ..placement import Partial, Shard
 from . import elementwise as ew
+from .complaints import shown
 from .creation import ones_like
 from .reductions import normalise_axis
 from .registry import apply, define, namespace_of
@@ -122,7 +124,23 @@ def _checked(name, x, ids, num_segments):
         raise value_error(f"{name}: ids must have one entry for each row of x; shapes {ids.shape} and {x.shape}")
     if not isinstance(num_segments, (int, numpy.integer)) or num_segments < 0:
         raise value_error(f"{name}: num_segments must be an int of at least 0, {num_segments!r} was given")
+    if isinstance(x, Tensor) and x._spec is not None:
+        check_bounds(name, "segment", ids, 0, num_segments, f"{num_segments} segments")
     return x, ids, {"count": int(num_segments)}
+
+
+def check_bounds(name, what, ids, low, high, of):
+    """Raise on every rank for ids below low or not below high, where every rank has all ids.
+
+    Else the rank that comes upon a wrong one raises, in the forward.
+    """
+    spec = ids._spec if isinstance(ids, Tensor) else None
+    if spec is not None and (spec.layout is None or any(p.kind != "replicate" for p in spec.layout.placements)):
+        return
+    raw = ids._data if isinstance(ids, Tensor) else ids
+    wrong = raw[(raw < low) | (raw >= high)]
+    if wrong.size:
+        raise index_error(f"{name}: {what} {int(wrong[0])} is out of bounds for {of}")
 
 
 def segment_sum(x, ids, num_segments):
@@ -140,7 +158,7 @@ def segment_sum(x, ids, num_segments):
 
     Raises
     ------
-    IndexError, on the rank that holds it, for an id below 0 or not below num_segments
+    IndexError for an id below 0 or not below num_segments; of sharded ids on the rank that holds it
 
     Sharded rows give Partial(sum); nothing communicates.
     """
@@ -209,9 +227,11 @@ def index_add(x, index, value, axis=0):
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     if value.ndim > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1])):
         raise value_error(f"index_add: value of shape {value.shape} does not broadcast to {shape}")
-    ids = ravel(ew.where(ew.less(index, 0), ew.add(index, x.shape[axis]), index))
+    extent = x.shape[axis]
+    check_bounds("index_add", "index", index, -extent, extent, f"axis {axis} of the shape {shown(x)}")
+    ids = ravel(ew.where(ew.less(index, 0), ew.add(index, extent), index))
     rows = _rows(ew.astype(value, x.dtype), shape, axis, index.ndim)
-    return ew.add(x, moveaxis(apply(_segment_sum, (rows, ids), {"count": x.shape[axis]}), 0, axis))
+    return ew.add(x, moveaxis(apply(_segment_sum, (rows, ids), {"count": extent}), 0, axis))
 
 
 def _rows(value, shape, axis, ndim):

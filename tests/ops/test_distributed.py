@@ -232,3 +232,14 @@ def test_floats_that_are_cut_off_are_reduced_first():
         x = distribute(random, mesh, np.array([0.5, 1.75, -2.25]), [spmd.Partial("sum")] * mesh.ndim)
         np.testing.assert_array_equal(spmd.astype(x, "int64").numpy(), [0, 1, -2])
         assert spmd.sum(x, dtype="int64").item() == -1
+
+
+def test_a_number_before_differences_counts_as_replicate():
+    a = np.arange(10.0).reshape(5, 2) ** 2
+    mesh = spmd.init_mesh((spmd.get_world_size(),))
+    x = spmd.shard_tensor(a, mesh, [spmd.Shard(0)], requires_grad=True)
+    y = spmd.diff(x, axis=0, prepend=1.0, append=np.ones((2, 2)))
+    expected = np.diff(a, axis=0, prepend=1.0, append=np.ones((2, 2)))
+    np.testing.assert_array_equal(y.detach().numpy(), expected)
+    (y * np.arange(1, 8)[:, None]).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), -np.ones((5, 2)))

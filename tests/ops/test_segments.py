@@ -187,9 +187,12 @@ def test_bad_input_on_every_rank(mesh):
     x = spmd.shard_tensor(np.ones((5, 2)), mesh, [S(0)])
     with parallel_raises(ValueError, r"shapes \(4,\) and \(5, 2\)"):
         spmd.segment_sum(x, np.arange(4), 4)
+    ids = np.array([0, 1, 2, 3, 9])
+    with parallel_raises(IndexError, "segment 9 is out of bounds"):
+        spmd.segment_sum(x, ids, 5)
     caught = False
     try:
-        spmd.segment_sum(x, np.array([0, 1, 2, 3, 9]), 5)
+        spmd.segment_sum(x, spmd.shard_tensor(ids, mesh, [S(0)]), 5)
     except IndexError as error:
         caught = "segment 9 is out of bounds" in str(error)
     assert_all(caught == (mesh.rank == mesh.size - 1))
