@@ -85,6 +85,9 @@ def _matmul_rule(call):
 _matmul = define("matmul", _matmul_forward, (_matmul_left, _matmul_right), rule=_matmul_rule)
 
 
+_matmul.direct = lambda arrays, params: None if any(is_half(array.dtype) for array in arrays) else np.matmul
+
+
 def matmul(a, b):
     """The matrix product over the last two dimensions, as `a @ b` in NumPy.
 

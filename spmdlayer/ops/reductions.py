@@ -7,6 +7,7 @@ shards are right.  Half precision is accumulated in float32.
 
 import builtins
 import math
+from functools import partial
 
 import numpy as np
 
@@ -105,7 +106,20 @@ def sum(x, axis=None, dtype=None, keepdims=False):
     return apply(_sum, (x,), _reduction_params("sum", x, axis, keepdims, dtype))
 
 
+def direct_reduction(ufunc):
+    """For `Op.direct`: the ufunc's own reduction, of floating pieces that need no care."""
+
+    def direct(arrays, params):
+        (x,) = arrays
+        if x.dtype.kind not in "fc" or is_half(x.dtype) or 0 in x.shape or "dtype" in params:
+            return None
+        return partial(ufunc.reduce, axis=params["axis"], keepdims=params["keepdims"])
+
+    return direct
+
+
 _sum.public = sum
+_sum.direct = direct_reduction(np.add)
 
 
 def mean(x, axis=None, dtype=None, keepdims=False):
@@ -169,6 +183,7 @@ def _extreme_vjp(g, a, y, p, xp):
 
 _max = define("max", _extreme_forward("max", lowest), (_extreme_vjp,), rule=extreme_rule("max"))
 _min = define("min", _extreme_forward("min", highest), (_extreme_vjp,), rule=extreme_rule("min"))
+_max.direct, _min.direct = direct_reduction(np.maximum), direct_reduction(np.minimum)
 
 
 def _extreme(op, x, axis, keepdims):

@@ -167,6 +167,7 @@ class Op(NodeOp):
         self.elementwise = elementwise
         self.linear = linear
         self.rule = rule
+        self.direct = None  # of arrays and parameters: the function of NumPy that forward would end in; or None
         self.numpy_function = None  # what forward does with NumPy's arrays, where it is no more than that
         self.differentiable = vjps is not None
         self.shared = callable(vjps)

@@ -6,6 +6,8 @@ the first such call.  A call inside of a region, or with a plain array among
 the operands, is worked out each time.
 """
 
+from functools import partial
+
 import numpy as np
 
 from ..autograd.tensor import Tensor, wrap
@@ -57,6 +59,14 @@ def remember(key, op, operands, params, spec):
         return
 
 
+def _function_of(op, operands, params):
+    """What forward does with NumPy's arrays, as directly as can be."""
+    if op.numpy_function is not None:
+        return op.numpy_function
+    found = None if op.direct is None else op.direct([getattr(x, "_data", x) for x in operands], params)
+    return partial(op.forward, np, **params) if found is None else found
+
+
 class Way:
     """How an operation runs on operands of certain Specs, where nothing moves.
 
@@ -65,7 +75,7 @@ class Way:
     op, params : the operation, and the parameters of its local call
     spec : of the result
     specs : of the operands, kept alive
-    function : NumPy's own function, where it is all that forward does; or None
+    function : of NumPy's arrays, what forward does with them
     records : by which operands require grad: the flags of what is saved, and the Record
     """
 
@@ -76,7 +86,7 @@ class Way:
         self.params = params
         self.spec = spec
         self.specs = [getattr(operand, "_spec", None) for operand in operands]
-        self.function = op.numpy_function
+        self.function = _function_of(op, operands, params)
         self.records = {}
 
     def run(self, operands):
@@ -91,9 +101,9 @@ class Way:
                 arrays.append(operand)
                 edges.append(None)
                 pattern *= 2
-        function, op = self.function, self.op
-        if function is not None and type(arrays[0]) is np.ndarray:
-            result = function(*arrays)
+        op = self.op
+        if type(arrays[0]) is np.ndarray:
+            result = self.function(*arrays)
             if type(result) is not np.ndarray:
                 result = np.asarray(result)
         else:
