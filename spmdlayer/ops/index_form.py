@@ -73,6 +73,33 @@ def _mask(mask, extents):
     return np.zeros(extents, bool)
 
 
+_BOUNDS = (int, type(None))
+
+
+def plain_form(index, shape):
+    """The form of an index of slices, ints, None and ... alone, and whether an int is among them; else None.
+
+    Remembered, because parsing takes longer than reading a small array.
+    """
+    key = []
+    for item in index if type(index) is tuple else (index,):
+        if type(item) is slice:
+            if not (type(item.start) in _BOUNDS and type(item.stop) in _BOUNDS and type(item.step) in _BOUNDS):
+                return None
+            key.append((item.start, item.stop, item.step))
+        elif type(item) is int or item is None or item is Ellipsis:
+            key.append(item)
+        else:
+            return None
+    return _plain_form(tuple(key), shape)
+
+
+@lru_cache(maxsize=4096)
+def _plain_form(key, shape):
+    form, _ = index_form(tuple(slice(*item) if type(item) is tuple else item for item in key), shape)
+    return form, any(type(item) is int for item in form)
+
+
 def index_form(index, shape):
     """The form of an index into this global shape, and the list of its arrays."""
     if shape and type(index) is slice:

@@ -17,7 +17,7 @@ from ..redistribute.reshard import reshard_to
 from . import elementwise as ew
 from .complaints import shown
 from .index_array_rules import gather_rule, spread_at_rule, write_at_rule
-from .index_form import ARRAY, index_form, raw_index
+from .index_form import ARRAY, index_form, plain_form, raw_index
 from .index_parts import (
     as_spans,
     crossing_spans,
@@ -85,6 +85,10 @@ def getitem(x, index):
     mask along sharded first dims keeps what is true where it is: counts alone
     travel.  IndexError, on all ranks, for a position out of bounds.
     """
+    plain = _form_of(x, index, plain_form)
+    if plain is not None:
+        form, ints = plain
+        return _getitem_basic(x, form) if ints else apply(_getitem, (x,), {"index": form})
     form, arrays = _form_of(x, index)
     if arrays:
         if x._spec is not None and x._spec.mesh.coordinate is not None:
@@ -93,10 +97,10 @@ def getitem(x, index):
     return _getitem_basic(x, form)
 
 
-def _form_of(x, index):
+def _form_of(x, index, parse=index_form):
     """The form of an index into a tensor, and its arrays; errors say what was indexed."""
     try:
-        return index_form(index, x.shape)
+        return parse(index, x.shape)
     except IndexError as error:
         raise index_error(f"x[...]: {error}; the tensor has shape {shown(x)}") from None
 

@@ -44,6 +44,8 @@ def normalise_axes(name, axis, ndim, of=None):
     """None, an int or a tuple of ints as a sorted tuple of axes; `of` as for `normalise_axis`."""
     if axis is None:
         return tuple(range(ndim))
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = tuple(sorted(normalise_axis(name, item, ndim, of) for item in given))
     if len(set(axes)) != len(axes):
@@ -189,7 +191,7 @@ _max.direct, _min.direct = direct_reduction(np.maximum), direct_reduction(np.min
 def _extreme(op, x, axis, keepdims):
     x = asarray(x)
     params = _reduction_params(op.name, x, axis, keepdims)
-    if count_along(x.shape, params["axis"]) == 0:
+    if 0 in x.shape and count_along(x.shape, params["axis"]) == 0:
         raise value_error(f"{op.name}: no elements to compare, the tensor has shape {shown(x)} and axis is {axis}")
     return apply(op, (x,), params)
 
