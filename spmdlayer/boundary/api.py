@@ -8,13 +8,14 @@ import numpy as np
 from ..autograd.backward import no_grad
 from ..autograd.tensor import Tensor, as_raw, check_not_in_region, install, wants_grad, wrap
 from ..comm import channel
-from ..config import state
+from ..config import settings, state
 from ..dtypes import dtype as as_dtype
 from ..dtypes import is_inexact
 from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
 from ..mesh import ProcessMesh
 from ..placement import Replicate, normalise
+from ..redistribute.agreement import run_agreed
 from ..redistribute.crossing import from_local, make_spec, to_local
 from ..redistribute.reshard import check_target, reshard_spec
 from ..runtime import get_world_size, mpi
@@ -249,6 +250,8 @@ def reshard(x, mesh, placements):
         check_distributed(x, "reshard")
     if type(mesh) is not ProcessMesh:
         check_mesh(mesh)
+    if settings.debug and mesh == x._spec.mesh and mesh.coordinate is not None:
+        return run_agreed("reshard", (x,), {"placements": placements}, mesh, lambda: reshard_spec(x, mesh, placements))
     return reshard_spec(x, mesh, placements)
 
 

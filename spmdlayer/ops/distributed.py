@@ -17,12 +17,12 @@ from ..config import settings, state
 from ..dtypes import is_inexact
 from ..errors import runtime_error, type_error, value_error
 from ..layout import Layout
+from ..redistribute.agreement import run_agreed
 from ..redistribute.between import PLACEHOLDER, UnknownSpec
 from ..redistribute.carry_out import redistribute
 from ..redistribute.crossing import REPLICATE, make_spec
 from ..redistribute.reshard import reshard_to
 from .across import record_across
-from .agreement import run_agreed
 from .complaints import complaint
 from .recorded import record_local
 from .registry import run_forward, set_distributed_apply
@@ -143,7 +143,7 @@ def _apply_anew(op, operands, params, key):
     if mesh.coordinate is None or any(isinstance(x, Tensor) and x._spec.layout is None for x in operands):
         return _outside(op, mesh, operands, params)
     if settings.debug:
-        return run_agreed(op, operands, params, mesh, lambda: _apply_checked(op, mesh, operands, params, key))
+        return run_agreed(op.name, operands, params, mesh, lambda: _apply_checked(op, mesh, operands, params, key))
     return _apply_checked(op, mesh, operands, params, key)
 
 

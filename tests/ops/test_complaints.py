@@ -138,6 +138,10 @@ DIFFERENT = {
         lambda x, rank: spmd.exp(x) if rank else spmd.sin(x),
         r"disagree on the operation: rank 0 has sin; rank 1 has exp",
     ),
+    "placements": (
+        lambda x, rank: x.reshard([S(rank % 2)]),
+        r"reshard: .* parameter placements: rank 0 has list \[Shard\(0\)\]; rank 1 has list \[Shard\(1\)\]",
+    ),
     "the shape": (
         lambda x, rank: spmd.add(x, np.ones((1,) * (1 + rank % 2))),
         r"add: .* operand 1: rank 0 has float64 \(1,\) .*rank 1 has float64 \(1, 1\)",

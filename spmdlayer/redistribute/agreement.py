@@ -1,6 +1,6 @@
 """In debug mode: do all ranks run the same operation on the same arguments, and did it end well on all of them?
 
-One small record before each distributed operation, and one after it.  What
+One small record before each distributed operation or reshard, and one after it.  What
 differs, or a failure on one rank, becomes an error on every rank.
 """
 
@@ -13,7 +13,7 @@ from ..autograd.tensor import Tensor
 from ..comm import channel
 from ..config import state
 from ..errors import located, value_error
-from ..redistribute.agree import fingerprint
+from .agree import fingerprint
 
 _FEW = 8  # elements of which the values are shown
 _KINDS = {
@@ -22,10 +22,10 @@ _KINDS = {
 }
 
 
-def run_agreed(op, operands, params, mesh, run):
+def run_agreed(name, operands, params, mesh, run):
     """The result of `run()`, once all ranks of the mesh agree on the call; raises on all ranks where one does."""
     line = channel(mesh, None)
-    _compare(op, mesh, [json.loads(text) for text in line.record(json.dumps(_call(op, operands, params)).encode())])
+    _compare(name, mesh, [json.loads(text) for text in line.record(json.dumps(_call(name, operands, params)).encode())])
     result, error = None, None
     try:
         result = run()
@@ -36,8 +36,8 @@ def run_agreed(op, operands, params, mesh, run):
         raise error
     for rank, text in zip(mesh.process_ids, told):
         if text:
-            name, _, reason = text.decode().partition(" ")
-            raise _KINDS.get(name, RuntimeError)(located(f"{op.name}: rank {rank} failed: {reason}"))
+            kind, _, reason = text.decode().partition(" ")
+            raise _KINDS.get(kind, RuntimeError)(located(f"{name}: rank {rank} failed: {reason}"))
     return result
 
 
@@ -46,11 +46,11 @@ def _kind(error):
     return next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS), "RuntimeError")
 
 
-def _call(op, operands, params):
+def _call(name, operands, params):
     """What all ranks must have in common: {what: its text}."""
-    found = {"the operation": op.name}
+    found = {"the operation": name}
     found.update((f"operand {position}", _operand(operand)) for position, operand in enumerate(operands))
-    found.update((f"parameter {name}", _value(value)) for name, value in params.items())
+    found.update((f"parameter {parameter}", _value(value)) for parameter, value in params.items())
     return found
 
 
@@ -70,9 +70,9 @@ def _value(value):
     return f"{value.dtype.name} {value.shape} with {shown}"
 
 
-def _compare(op, mesh, calls):
-    for what in dict.fromkeys(name for call in calls for name in call):
+def _compare(name, mesh, calls):
+    for what in dict.fromkeys(what for call in calls for what in call):
         texts = [call.get(what, "nothing") for call in calls]
         if any(text != texts[0] for text in texts):
             ranks = [f"rank {rank} has {text}" for rank, text in zip(mesh.process_ids, texts)]
-            raise value_error(f"{op.name}: the ranks of {mesh!r} disagree on {what}: {'; '.join(ranks)}")
+            raise value_error(f"{name}: the ranks of {mesh!r} disagree on {what}: {'; '.join(ranks)}")
