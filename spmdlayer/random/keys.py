@@ -1,5 +1,7 @@
 """Keys: what random arrays are made from."""
 
+from functools import cache
+
 import numpy as np
 
 from ..errors import type_error, value_error
@@ -9,9 +11,17 @@ DRAWS, CHILDREN = 0, 1  # streams of a key: its numbers, and the keys made from 
 
 def words(bits, counters, draw=0, stream=DRAWS):
     """Two 64-bit words for each counter, see `kernels.philox`."""
-    from ..kernels import philox  # the kernels are beside the package, and imported when first used
+    return _philox()(bits, counters, draw, stream)
 
-    return philox(bits, counters, draw, stream)
+
+@cache
+def _philox():
+    """The kernel, imported when first used: installed it is in the package, in a checkout beside it."""
+    try:
+        from ..kernels import philox
+    except ModuleNotFoundError:
+        from kernels import philox
+    return philox
 
 
 class Key:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from mpi_helpers import launch
 from scipy import stats
 
 import spmdlayer as spmd
@@ -172,3 +173,8 @@ def test_bad_input():
     ):
         with pytest.raises(kind, match=message):
             call()
+
+
+def test_a_checkout_that_is_not_installed():
+    job = launch(0, "import spmdlayer as spmd; print(spmd.random.randint(spmd.random.key(0), (2,), 5, 6).tolist())")
+    assert job.stdout.strip() == "[5, 5]", job.stderr
