@@ -5,7 +5,7 @@ import numpy as np
 from ..array import is_array
 from ..autograd.tensor import Tensor, install
 from ..errors import type_error, value_error
-from . import contraction, cumulative, indexing, inspection, interchange, linear, protocols, reductions, shape, taking
+from . import contraction, indexing, inspection, interchange, linear, numpy_names, protocols, reductions, shape, taking
 from . import elementwise as ew
 from .device import to_device
 
@@ -120,8 +120,8 @@ install(
     mT=property(shape.matrix_transpose),
     real=property(ew.real),
     imag=property(ew.imag),
-    cumprod=cumulative.cumulative_prod,
-    cumsum=cumulative.cumulative_sum,
+    cumprod=numpy_names.cumprod,
+    cumsum=numpy_names.cumsum,
     conjugate=ew.conj,
     dot=contraction.dot,
     take=taking.take,

@@ -13,10 +13,11 @@ from ..errors import value_error
 from . import elementwise as ew
 from . import reductions
 from .contraction import tensordot
+from .cumulative import cumulative_prod, cumulative_sum
 from .inspection import finfo
 from .linear import vecdot
 from .reductions import normalise_axis
-from .shape import concat, moveaxis, operand, operands, split
+from .shape import concat, flip, moveaxis, operand, operands, ravel, split
 
 # Joining and cutting -----------------------------------------------------
 
@@ -218,3 +219,31 @@ nanmax.__name__ = nanmax.__qualname__ = "nanmax"
 nanmin.__name__ = nanmin.__qualname__ = "nanmin"
 nanmax.__doc__ = "The largest of what is not NaN, over an axis, several axes or all; NaN where nothing is left."
 nanmin.__doc__ = "The smallest of what is not NaN, over an axis, several axes or all; NaN where nothing is left."
+
+
+# NumPy's names with NumPy's defaults, for its protocols --------------------
+
+
+def cumsum(x, axis=None, dtype=None):
+    """The running sum along an axis, or of the elements in C order."""
+    return _running(cumulative_sum, x, axis, dtype)
+
+
+def cumprod(x, axis=None, dtype=None):
+    """The running product along an axis, or of the elements in C order."""
+    return _running(cumulative_prod, x, axis, dtype)
+
+
+def _running(function, x, axis, dtype):
+    x = asarray(x)
+    return function(ravel(x), 0, dtype) if axis is None else function(x, axis, dtype)
+
+
+def flipud(m):
+    """The rows in reverse order."""
+    return flip(m, 0)
+
+
+def fliplr(m):
+    """The columns in reverse order."""
+    return flip(m, 1)

@@ -18,7 +18,7 @@ from ..array import is_array
 from ..autograd.tensor import Tensor
 from ..errors import type_error, value_error
 from . import elementwise as ew
-from .numpy_names import trace
+from .numpy_names import cumprod, cumsum, fliplr, flipud, trace
 from .shape import operand
 
 _ROOT = __name__.partition(".")[0]
@@ -156,10 +156,11 @@ _OTHER_NAMES = {
     "amax": "max",
     "amin": "min",
     "around": "round",
-    "cumprod": "cumulative_prod",
-    "cumsum": "cumulative_sum",
 }
 _OTHER_PARAMETERS = {"ddof": "correction", "a_min": "min", "a_max": "max"}
+# `trace` of our namespace is the tracer; the Array API's running sums do not flatten.
+_OTHER_FUNCTIONS = {np.trace: trace, np.cumsum: cumsum, np.cumprod: cumprod, np.flipud: flipud, np.fliplr: fliplr}
+_OF_LINALG = (np.cross, np.kron)
 _NOTHING = object()
 _HINTS = ("optimize", "kind", "subok", "casting")  # of how NumPy computes, not what
 
@@ -182,9 +183,11 @@ def _function(function):
     """Our function for one of NumPy's, or None."""
     if function in _SPECIAL:
         return _SPECIAL[function]
-    if function is np.trace:  # in our namespace that is the tracer
-        return trace
+    if function in _OTHER_FUNCTIONS:
+        return _OTHER_FUNCTIONS[function]
     home, _, part = function.__module__.partition(".")
+    if function in _OF_LINALG:
+        part = "linalg"
     ours = getattr(namespace(), part, None) if part else namespace()
     found = getattr(ours, _OTHER_NAMES.get(function.__name__, function.__name__), None)
     if home != "numpy" or found is None or (not part and not found.__module__.startswith(f"{_ROOT}.ops.")):
