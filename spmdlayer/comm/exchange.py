@@ -8,6 +8,7 @@ Buffers are typed and flat: mpi4py would take a Fortran-ordered array and
 transpose it silently, so arrays are brought to C order first.
 """
 
+import functools
 import itertools
 import math
 
@@ -42,18 +43,16 @@ def wire(x):
 
 
 def swapper(comm, dtype, sent, received, dest, source):
-    """A function (send, receive) that sends so many elements to one rank while others come from another.
+    """A function (send, recvbuf=) that sends so many elements to one rank while others come from another.
 
     Both arrays are in C order; an empty one is not sent.
     """
     if not (0 < sent <= CHUNK and 0 < received <= CHUNK):
-        return lambda send, receive: _wait(
-            _pieces(comm.Irecv, wire(receive), source) + _pieces(comm.Isend, wire(send), dest)
+        return lambda send, recvbuf: _wait(
+            _pieces(comm.Irecv, wire(recvbuf), source) + _pieces(comm.Isend, wire(send), dest)
         )
-    call = comm.Sendrecv
-    if is_half(dtype):
-        return lambda send, receive: call(wire(send), dest, TAG, wire(receive), source, TAG)
-    return lambda send, receive: call(send, dest, TAG, receive, source, TAG)
+    call = functools.partial(comm.Sendrecv, dest=dest, sendtag=TAG, source=source, recvtag=TAG)
+    return (lambda send, recvbuf: call(wire(send), recvbuf=wire(recvbuf))) if is_half(dtype) else call
 
 
 def _pieces(start, array, peer):
@@ -109,7 +108,7 @@ def in_place_gatherer(channel, dtype, counts):
     def gather(everything):
         mine = everything[parts[rank]]
         for swap, part in steps:
-            swap(mine, everything[part])
+            swap(mine, recvbuf=everything[part])
 
     return gather
 
@@ -135,7 +134,8 @@ def prepare_allgather_into_dim(channel, shape, dtype, dim, sizes):
     rows, row, total = math.prod(before), math.prod(after), sum(sizes)
     if rows * total * row * dtype.itemsize >= PAIRWISE and (rows > 1 or channel.size == 2):
         trade = prepare_alltoall_into_dim(channel, [shape] * channel.size, dtype, dim, sizes)
-        return lambda x: trade([contiguous(x)] * channel.size)
+        copies = channel.size
+        return lambda x: trade((contiguous(x),) * copies)
     if rows == 1:
         gather, whole = gatherer(channel, dtype, [size * row for size in sizes]), (*before, total, *after)
     elif sizes.count(sizes[0]) < channel.size:
@@ -218,6 +218,10 @@ def prepare_alltoall_into_dim(channel, sent, dtype, dim, sizes):
     counts = [rows * size * row for size in sizes]
     if rows > 1 and channel.size == 2 and _large(whole, dtype, sizes, math.prod(sent[1 - rank])):
         return _prepare_swap_strided(channel, whole, dtype, dim, sizes, places[rank])
+    if channel.size == 2:
+        other = 1 - rank
+        swap = swapper(channel.mpi, dtype, math.prod(sent[other]), counts[other], other, other)
+        return _pair_into_dim(swap, rank, whole, dtype, places, (*before, sizes[other], *after), rows)
     trade = _trader(channel, dtype, [math.prod(shape) for shape in sent], counts)
     if rows == 1:
 
@@ -241,6 +245,38 @@ def prepare_alltoall_into_dim(channel, sent, dtype, dim, sizes):
     return call_scattered
 
 
+def _pair_into_dim(swap, rank, whole, dtype, places, shape, rows):
+    """The same between two ranks; `shape` is of what comes."""
+    other = 1 - rank
+    here, there = places[rank], places[other]
+
+    def call(blocks):
+        out = np.empty(whole, dtype)
+        swap(contiguous(blocks[other]), recvbuf=out[there])
+        out[here] = blocks[rank]
+        return out
+
+    def call_scattered(blocks):
+        out, received = np.empty(whole, dtype), np.empty(shape, dtype)
+        swap(contiguous(blocks[other]), recvbuf=received)
+        out[there], out[here] = received, blocks[rank]
+        return out
+
+    return call if rows == 1 else call_scattered
+
+
+class _Vector:
+    """An MPI datatype of strided elements, freed with the function that uses it (which no other rank need know)."""
+
+    def __init__(self, dtype, *counts):
+        item = mpi().Datatype.fromcode(wire(np.empty(0, dtype)).dtype.char)
+        self.datatype = item.Create_vector(*counts).Commit()
+
+    def __del__(self):
+        if not mpi().Is_finalized():
+            self.datatype.Free()
+
+
 def _large(whole, dtype, sizes, sent):
     total = math.prod(whole)
     return total * dtype.itemsize >= PAIRWISE and min(sizes) > 0 and 0 < sent <= CHUNK >= total
@@ -250,16 +286,16 @@ def _prepare_swap_strided(channel, whole, dtype, dim, sizes, mine):
     """The same between two ranks, where MPI puts what comes in its places: a copy less."""
     other, row = 1 - channel.rank, math.prod(whole[dim + 1 :])
     first = (0, sizes[0])[other] * row
-    rows, length, stride = math.prod(whole[:dim]), sizes[other] * row, sum(sizes) * row
-    sendrecv = channel.mpi.Sendrecv
-    item = mpi().Datatype.fromcode(wire(np.empty(0, dtype)).dtype.char)
+    place = _Vector(dtype, math.prod(whole[:dim]), sizes[other] * row, sum(sizes) * row)
+    sendrecv, rank, half = channel.mpi.Sendrecv, channel.rank, is_half(dtype)
 
     def call(blocks):
         out = np.empty(whole, dtype)
-        place = item.Create_vector(rows, length, stride).Commit()
-        sendrecv(wire(contiguous(blocks[other])), other, TAG, (wire(out).reshape(-1)[first:], 1, place), other, TAG)
-        place.Free()
-        out[mine] = blocks[1 - other]
+        flat, block = out.reshape(-1), contiguous(blocks[other])
+        if half:
+            flat, block = wire(flat), wire(block)
+        sendrecv(block, other, TAG, (flat[first:], 1, place.datatype), other, TAG)
+        out[mine] = blocks[rank]
         return out
 
     return call
@@ -274,7 +310,7 @@ def _trader(channel, dtype, sent, received):
     if size == 2:
         other = 1 - rank
         swap = swapper(comm, dtype, sent[other], received[other], other, other)
-        return lambda blocks, places: swap(contiguous(blocks[other]), places[other])
+        return lambda blocks, places: swap(contiguous(blocks[other]), recvbuf=places[other])
     start = _starter(channel, sent, received)
     return lambda blocks, places: _wait(*start(blocks, places))
 
@@ -295,6 +331,19 @@ def _starter(channel, sent, received):
         return requests, packed
 
     return start
+
+
+def sendrecv(channel, x, dest, source, shape, dtype):
+    """An array from one rank while another goes to one; None for either: nobody."""
+    requests, out, sent = [], None, None
+    if source is not None:
+        out = np.empty(shape, dtype)
+        requests += _pieces(channel.mpi.Irecv, wire(out), source)
+    if dest is not None:
+        sent = wire(x)
+        requests += _pieces(channel.mpi.Isend, sent, dest)
+    _wait(requests, sent)
+    return out
 
 
 def bcast(channel, x, root, shape, dtype):

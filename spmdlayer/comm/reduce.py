@@ -22,6 +22,8 @@ from .exchange import contiguous
 
 # From so many bytes on two ranks swap their arrays and reduce them, rather than call Allreduce.
 SWAP = 16 << 10
+# From so many on they reduce a half each.
+HALVES = 1 << 20
 # From so many bytes on each rank reduces a slice, where MPI cannot, rather than everything.
 SLICE = 32 << 10
 # With so many bytes a slice, slices are always faster.
@@ -84,7 +86,7 @@ def prepare_allreduce(channel, shape, dtype, op):
     nbytes = size * dtype.itemsize
     if channel.size == 1:
         return contiguous
-    if nbytes >= channel.size * LARGE_SLICE:
+    if nbytes >= channel.size * LARGE_SLICE or (channel.size == 2 and nbytes >= HALVES):
         prepare = _prepare_slices
     elif how.operation is not None and (channel.size > 2 or nbytes < SWAP):
         prepare = _prepare_call
@@ -125,7 +127,7 @@ def _prepare_swap(channel, shape, dtype, how):
 
     def reduce(x):
         x, out = contiguous(x), np.empty(shape, dtype)
-        swap(x, out)
+        swap(x, recvbuf=out)
         first, second = (x, out) if other else (out, x)
         _quiet.run(combine, first, second, out=out)
         return out
@@ -200,7 +202,7 @@ def _block_reducer(channel, counts, dtype, how):
         swap, combine = exchange.swapper(comm, dtype, counts[other], counts[rank], other, other), _combiner(how)
 
         def reduce_pair(blocks, out):
-            swap(contiguous(blocks[other]), out)
+            swap(contiguous(blocks[other]), recvbuf=out)
             _quiet.run(combine, blocks[rank], out, out=out)
 
         return reduce_pair
@@ -213,7 +215,7 @@ def _block_reducer(channel, counts, dtype, how):
         combine = functools.partial(how.ufunc, out=target, dtype=how.accumulator)
         received = out  # the first time; then it holds the sum
         for swap, dest in swaps:
-            swap(contiguous(blocks[dest]), received)
+            swap(contiguous(blocks[dest]), recvbuf=received)
             total = _quiet.run(combine, total, received)
             if received is target:
                 received = np.empty_like(out)
@@ -242,6 +244,17 @@ def prepare_reduce_scatter(channel, shapes, dtype, op):
             return out
 
         return reduce
+    if ranks == 2:
+        other = 1 - rank
+        swap, combine = exchange.swapper(channel.mpi, dtype, counts[other], counts[rank], other, other), _combiner(how)
+
+        def reduce_pair(blocks):
+            out = np.empty(shape, dtype)
+            swap(contiguous(blocks[other]), recvbuf=out)
+            _quiet.run(combine, blocks[rank], out, out=out)
+            return out
+
+        return reduce_pair
     reduce_blocks = _block_reducer(channel, counts, dtype, how)
 
     def reduce_apart(blocks):

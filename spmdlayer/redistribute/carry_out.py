@@ -71,14 +71,17 @@ def _cutter(dim, slices):
     return lambda array: array_module(array).concatenate([array[index] for index in indices], axis=dim)
 
 
-def _cutters(dim, have, wanted):
-    """A function that cuts an array with the intervals `have` into the blocks with the intervals `wanted`."""
+def _cut_for(call, dim, have, wanted):
+    """A function that cuts an array with the intervals `have` into the blocks `wanted`, and gives them to `call`."""
     parts = [positions(have, want) for want in wanted]
     if all(len(slices) == 1 for slices in parts):
         indices = [_along(dim, slices[0]) for slices in parts]
-        return lambda array: [array[index] for index in indices]
+        if len(indices) == 2:  # the common case, without a loop
+            first, second = indices
+            return lambda array: call((array[first], array[second]))
+        return lambda array: call([array[index] for index in indices])
     cutters = [_cutter(dim, slices) for slices in parts]
-    return lambda array: [cut(array) for cut in cutters]
+    return lambda array: call([cut(array) for cut in cutters])
 
 
 def _resized(shape, dim, extents):
@@ -157,25 +160,24 @@ def _all_reduce(step, mesh, dtype):
 def _reduce_scatter(step, mesh, dtype):
     coord, dim, shape = mesh.coordinate, step.dim, step.source.local_shape(mesh.coordinate)
     wanted = _group_intervals(step.result, coord, step.axis, dim)
-    blocks = _cutters(dim, step.source.intervals(coord, dim), wanted)
     line = channel(mesh, step.axis)
     reduce = line.prepare_reduce_scatter(_resized(shape, dim, _extents(wanted)), dtype, step.op)
-    return lambda array: reduce(blocks(array))
+    return _cut_for(reduce, dim, step.source.intervals(coord, dim), wanted)
 
 
 def _all_to_all(step, mesh, dtype):
     coord, axis, gathered, split = mesh.coordinate, step.axis, step.source_dim, step.target_dim
     shape = step.source.local_shape(coord)
     wanted = _group_intervals(step.result, coord, axis, split)
-    blocks = _cutters(split, step.source.intervals(coord, split), wanted)
+    have = step.source.intervals(coord, split)
     pieces = _group_intervals(step.source, coord, axis, gathered)
     sent, sizes, line = _resized(shape, split, _extents(wanted)), _extents(pieces), channel(mesh, axis)
     if _in_order(pieces):
         trade = line.prepare_alltoall_into_dim(sent, dtype, gathered, sizes)
-        return lambda array: trade(blocks(array))
+        return _cut_for(trade, split, have, wanted)
     trade = line.prepare_alltoall(sent, dtype, _resized(sent[coord[axis]], gathered, sizes))
     join = _joiner(gathered, pieces, step.result.intervals(coord, gathered))
-    return lambda array: join(trade(blocks(array)))
+    return _cut_for(lambda blocks: join(trade(blocks)), split, have, wanted)
 
 
 def _exchange(step, mesh, dtype):
