@@ -30,10 +30,10 @@ from .shape_rules import (
 
 def as_shape(name, shape):
     """An int or a sequence of ints as a tuple of Python ints."""
-    items = shape if isinstance(shape, (tuple, list)) else (shape,)
+    single = not isinstance(shape, (tuple, list)) and getattr(shape, "ndim", 0) == 0
     try:
-        return tuple(item.__index__() for item in items)
-    except AttributeError:
+        return tuple(item.__index__() for item in ((shape,) if single else shape))
+    except (AttributeError, TypeError):
         raise type_error(f"{name}: shape must be an int or a sequence of ints, {shape!r} was given") from None
 
 
