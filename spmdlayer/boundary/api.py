@@ -17,7 +17,7 @@ from ..mesh import ProcessMesh
 from ..placement import Replicate, normalise
 from ..redistribute.agreement import run_agreed
 from ..redistribute.crossing import from_local, make_spec, to_local
-from ..redistribute.reshard import check_target, reshard_spec
+from ..redistribute.reshard import check_target, follow, reshard_spec
 from ..runtime import get_world_size, mpi
 from .attrs import gradient_layout, layout_of, placement_list
 from .fence import copies_of_one
@@ -246,10 +246,18 @@ def reshard(x, mesh, placements):
 
     Collective over the ranks of both meshes.
     """
-    if type(x) is not Tensor or x._spec is None or x._spec.region is not state.region:
+    spec = x._spec if type(x) is Tensor else None
+    if spec is None or spec.region is not state.region:
         check_distributed(x, "reshard")
     if type(mesh) is not ProcessMesh:
         check_mesh(mesh)
+    elif mesh is spec.mesh and spec.layout is not None and type(placements) is list and not settings.debug:
+        try:
+            route = spec.routes.get((*placements, x._data.dtype))
+        except TypeError:  # what cannot be hashed is no placement; below this is said
+            route = None
+        if route is not None:
+            return follow(x, route)
     if settings.debug and mesh == x._spec.mesh and mesh.coordinate is not None:
         return run_agreed("reshard", (x,), {"placements": placements}, mesh, lambda: reshard_spec(x, mesh, placements))
     return reshard_spec(x, mesh, placements)

@@ -115,9 +115,11 @@ class Channel:
         """
         return self.prepare_allreduce(x.shape, native(x.dtype), op)(x)
 
-    def prepare_reduce_scatter(self, shapes, dtype, op):
+    # Where a list of `cuts` is given, the blocks are these indices of one array, which the function takes.
+
+    def prepare_reduce_scatter(self, shapes, dtype, op, cuts=None):
         """A function of blocks of these shapes and one dtype, as `reduce_scatter`."""
-        call = reduce.prepare_reduce_scatter(self, shapes, dtype, op)
+        call = reduce.prepare_reduce_scatter(self, shapes, dtype, op, cuts)
         return gated(self, "reduce_scatter", self._bytes_to_others(shapes, dtype), call)
 
     def reduce_scatter(self, blocks, op):
@@ -153,11 +155,11 @@ class Channel:
         """Every rank's array, concatenated along `dim`; `sizes` are their extents there."""
         return self.prepare_allgather_into_dim(x.shape, native(x.dtype), dim, sizes)(x)
 
-    def prepare_alltoall(self, sent, dtype, shapes):
+    def prepare_alltoall(self, sent, dtype, shapes, cuts=None):
         """A function of blocks of the shapes `sent` and one dtype, as `alltoall`."""
         if self.size == 1:
-            return lambda blocks: [contiguous(blocks[0])]
-        call = exchange.prepare_alltoall(self, sent, dtype, shapes)
+            return exchange.of_blocks(lambda blocks: [contiguous(blocks[0])], cuts)
+        call = exchange.of_blocks(exchange.prepare_alltoall(self, sent, dtype, shapes), cuts)
         return gated(self, "alltoall", self._bytes_to_others(sent, dtype), call)
 
     def prepare_alltoall_begun(self, sent, dtype, shapes):
@@ -189,11 +191,11 @@ class Channel:
         """
         return self.prepare_alltoall(_shapes(blocks), native(blocks[self.rank].dtype), shapes)(blocks)
 
-    def prepare_alltoall_into_dim(self, sent, dtype, dim, sizes):
+    def prepare_alltoall_into_dim(self, sent, dtype, dim, sizes, cuts=None):
         """A function of blocks of the shapes `sent` and one dtype, as `alltoall_into_dim`."""
         if self.size == 1:
-            return lambda blocks: contiguous(blocks[0])
-        call = exchange.prepare_alltoall_into_dim(self, sent, dtype, dim, sizes)
+            return exchange.of_blocks(lambda blocks: contiguous(blocks[0]), cuts)
+        call = exchange.prepare_alltoall_into_dim(self, sent, dtype, dim, sizes, cuts)
         return gated(self, "alltoall", self._bytes_to_others(sent, dtype), call)
 
     def alltoall_into_dim(self, blocks, dim, sizes):

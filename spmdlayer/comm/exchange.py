@@ -42,6 +42,11 @@ def wire(x):
     return x.view(np.uint16) if is_half(x.dtype) else x
 
 
+def of_blocks(call, cuts):
+    """A function of blocks, as a function of the array that the indices `cuts` cut them from; None: as it is."""
+    return call if cuts is None else lambda array: call([array[cut] for cut in cuts])
+
+
 def swapper(comm, dtype, sent, received, dest, source):
     """A function (send, recvbuf=) that sends so many elements to one rank while others come from another.
 
@@ -203,8 +208,10 @@ def prepare_alltoall_begun(channel, sent, dtype, shapes):
     return begin
 
 
-def prepare_alltoall_into_dim(channel, sent, dtype, dim, sizes):
+def prepare_alltoall_into_dim(channel, sent, dtype, dim, sizes, cuts=None):
     """A function of blocks, one for each rank, that gives what came from each, concatenated along a dimension.
+
+    With `cuts` of the array that these indices cut the blocks from.
 
     What lies in one piece in the result is received there, the rest copied
     once; this rank's own block does not pass through MPI.
@@ -217,11 +224,14 @@ def prepare_alltoall_into_dim(channel, sent, dtype, dim, sizes):
     places = [(*index, slice(start, stop)) for start, stop in bounds]
     counts = [rows * size * row for size in sizes]
     if rows > 1 and channel.size == 2 and _large(whole, dtype, sizes, math.prod(sent[1 - rank])):
-        return _prepare_swap_strided(channel, whole, dtype, dim, sizes, places[rank])
+        return of_blocks(_prepare_swap_strided(channel, whole, dtype, dim, sizes, places[rank]), cuts)
     if channel.size == 2:
         other = 1 - rank
         swap = swapper(channel.mpi, dtype, math.prod(sent[other]), counts[other], other, other)
-        return _pair_into_dim(swap, rank, whole, dtype, places, (*before, sizes[other], *after), rows)
+        received = (*before, sizes[other], *after) if rows > 1 else None
+        if cuts is None:
+            return _pair_into_dim(swap, rank, whole, dtype, places, received)
+        return _cut_pair_into_dim(swap, rank, whole, dtype, places, received, cuts)
     trade = _trader(channel, dtype, [math.prod(shape) for shape in sent], counts)
     if rows == 1:
 
@@ -231,7 +241,7 @@ def prepare_alltoall_into_dim(channel, sent, dtype, dim, sizes):
             out[places[rank]] = blocks[rank]
             return out
 
-        return call
+        return of_blocks(call, cuts)
     shapes = [(*before, size, *after) for size in sizes]
 
     def call_scattered(blocks):
@@ -242,27 +252,40 @@ def prepare_alltoall_into_dim(channel, sent, dtype, dim, sizes):
             out[place] = block
         return out
 
-    return call_scattered
+    return of_blocks(call_scattered, cuts)
 
 
-def _pair_into_dim(swap, rank, whole, dtype, places, shape, rows):
-    """The same between two ranks; `shape` is of what comes."""
+def _pair_into_dim(swap, rank, whole, dtype, places, shape):
+    """The same between two ranks; `shape` is of what comes, None where it lies in one piece in the result."""
     other = 1 - rank
     here, there = places[rank], places[other]
 
     def call(blocks):
         out = np.empty(whole, dtype)
-        swap(contiguous(blocks[other]), recvbuf=out[there])
+        received = out[there] if shape is None else np.empty(shape, dtype)
+        swap(contiguous(blocks[other]), recvbuf=received)
+        if shape is not None:
+            out[there] = received
         out[here] = blocks[rank]
         return out
 
-    def call_scattered(blocks):
-        out, received = np.empty(whole, dtype), np.empty(shape, dtype)
-        swap(contiguous(blocks[other]), recvbuf=received)
-        out[there], out[here] = received, blocks[rank]
+    return call
+
+
+def _cut_pair_into_dim(swap, rank, whole, dtype, places, shape, cuts):
+    """The same on blocks of one array: with as few calls as can be, which large arrays have driven from the caches."""
+    here, there, mine, theirs = places[rank], places[1 - rank], cuts[rank], cuts[1 - rank]
+
+    def call(array):
+        out, block = np.empty(whole, dtype), array[theirs]
+        received = out[there] if shape is None else np.empty(shape, dtype)
+        swap(block if block.flags.c_contiguous else block.copy(), recvbuf=received)
+        if shape is not None:
+            out[there] = received
+        out[here] = array[mine]
         return out
 
-    return call if rows == 1 else call_scattered
+    return call
 
 
 class _Vector:

@@ -227,9 +227,35 @@ def _block_reducer(channel, counts, dtype, how):
     return reduce_blocks
 
 
-def prepare_reduce_scatter(channel, shapes, dtype, op):
-    """A function of blocks of these shapes, one for each rank, that gives this rank's, reduced over all ranks."""
-    how, ranks, rank = way(dtype, op), channel.size, channel.rank
+def prepare_reduce_scatter(channel, shapes, dtype, op, cuts=None):
+    """A function of blocks of these shapes, one for each rank, that gives this rank's, reduced over all ranks.
+
+    With `cuts` of the array that these indices cut the blocks from.
+    """
+    ranks, rank = channel.size, channel.rank
+    if ranks == 2 and cuts is not None:
+        return _cut_pair(channel, [math.prod(block) for block in shapes], shapes[rank], dtype, way(dtype, op), cuts)
+    return exchange.of_blocks(_prepare_reduce_scatter(channel, shapes, dtype, way(dtype, op)), cuts)
+
+
+def _cut_pair(channel, counts, shape, dtype, how, cuts):
+    """Two ranks reduce a block of an array each: with as few calls as can be."""
+    rank, other = channel.rank, 1 - channel.rank
+    mine, theirs = cuts[rank], cuts[other]
+    swap, combine = exchange.swapper(channel.mpi, dtype, counts[other], counts[rank], other, other), _combiner(how)
+
+    def reduce(array):
+        out, block = np.empty(shape, dtype), array[theirs]
+        swap(block if block.flags.c_contiguous else block.copy(), recvbuf=out)
+        _quiet.run(combine, array[mine], out, out=out)
+        return out
+
+    return reduce
+
+
+def _prepare_reduce_scatter(channel, shapes, dtype, how):
+    """The same of blocks."""
+    ranks, rank = channel.size, channel.rank
     if ranks == 1:
         return lambda blocks: contiguous(blocks[0])
     counts, shape = [math.prod(block) for block in shapes], shapes[rank]
@@ -244,17 +270,6 @@ def prepare_reduce_scatter(channel, shapes, dtype, op):
             return out
 
         return reduce
-    if ranks == 2:
-        other = 1 - rank
-        swap, combine = exchange.swapper(channel.mpi, dtype, counts[other], counts[rank], other, other), _combiner(how)
-
-        def reduce_pair(blocks):
-            out = np.empty(shape, dtype)
-            swap(contiguous(blocks[other]), recvbuf=out)
-            _quiet.run(combine, blocks[rank], out, out=out)
-            return out
-
-        return reduce_pair
     reduce_blocks = _block_reducer(channel, counts, dtype, how)
 
     def reduce_apart(blocks):

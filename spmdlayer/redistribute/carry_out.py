@@ -50,8 +50,9 @@ def moves(source, target, dtype, mesh):
 
     Opens the channels that they need, so it is collective the first time.
     """
-    dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
-    return tuple(_PREPARE[step.kind](step, mesh, dtype) for step in plan(source, target, dtype.itemsize))
+    native = dtype if dtype.isnative else dtype.newbyteorder("=")
+    first = () if dtype.isnative else (lambda array: array.astype(native),)
+    return (*first, *[_PREPARE[step.kind](step, mesh, native) for step in plan(source, target, dtype.itemsize)])
 
 
 # Slices -------------------------------------------------------------------------------------------------------------
@@ -71,16 +72,16 @@ def _cutter(dim, slices):
     return lambda array: array_module(array).concatenate([array[index] for index in indices], axis=dim)
 
 
-def _cut_for(call, dim, have, wanted):
-    """A function that cuts an array with the intervals `have` into the blocks `wanted`, and gives them to `call`."""
+def _cut_for(prepare, dim, have, wanted):
+    """A collective on the blocks `wanted`, as a function of an array with the intervals `have`.
+
+    `prepare(cuts)` prepares it: of an array, of which each block is one index,
+    or with None of a list of blocks.
+    """
     parts = [positions(have, want) for want in wanted]
     if all(len(slices) == 1 for slices in parts):
-        indices = [_along(dim, slices[0]) for slices in parts]
-        if len(indices) == 2:  # the common case, without a loop
-            first, second = indices
-            return lambda array: call((array[first], array[second]))
-        return lambda array: call([array[index] for index in indices])
-    cutters = [_cutter(dim, slices) for slices in parts]
+        return prepare([_along(dim, slices[0]) for slices in parts])
+    cutters, call = [_cutter(dim, slices) for slices in parts], prepare(None)
     return lambda array: call([cut(array) for cut in cutters])
 
 
@@ -161,8 +162,12 @@ def _reduce_scatter(step, mesh, dtype):
     coord, dim, shape = mesh.coordinate, step.dim, step.source.local_shape(mesh.coordinate)
     wanted = _group_intervals(step.result, coord, step.axis, dim)
     line = channel(mesh, step.axis)
-    reduce = line.prepare_reduce_scatter(_resized(shape, dim, _extents(wanted)), dtype, step.op)
-    return _cut_for(reduce, dim, step.source.intervals(coord, dim), wanted)
+    blocks = _resized(shape, dim, _extents(wanted))
+
+    def prepare(cuts):
+        return line.prepare_reduce_scatter(blocks, dtype, step.op, cuts)
+
+    return _cut_for(prepare, dim, step.source.intervals(coord, dim), wanted)
 
 
 def _all_to_all(step, mesh, dtype):
@@ -173,11 +178,13 @@ def _all_to_all(step, mesh, dtype):
     pieces = _group_intervals(step.source, coord, axis, gathered)
     sent, sizes, line = _resized(shape, split, _extents(wanted)), _extents(pieces), channel(mesh, axis)
     if _in_order(pieces):
-        trade = line.prepare_alltoall_into_dim(sent, dtype, gathered, sizes)
-        return _cut_for(trade, split, have, wanted)
-    trade = line.prepare_alltoall(sent, dtype, _resized(sent[coord[axis]], gathered, sizes))
+        return _cut_for(
+            lambda cuts: line.prepare_alltoall_into_dim(sent, dtype, gathered, sizes, cuts), split, have, wanted
+        )
+    received = _resized(sent[coord[axis]], gathered, sizes)
     join = _joiner(gathered, pieces, step.result.intervals(coord, gathered))
-    return _cut_for(lambda blocks: join(trade(blocks)), split, have, wanted)
+    trade = _cut_for(lambda cuts: line.prepare_alltoall(sent, dtype, received, cuts), split, have, wanted)
+    return lambda array: join(trade(array))
 
 
 def _exchange(step, mesh, dtype):

@@ -209,7 +209,7 @@ def reshard_to(x, layout):
     source = x._spec
     if layout is source.layout or layout == source.layout:
         return x
-    return _follow(x, _route(source, layout, x._data.dtype))
+    return follow(x, _route(source, layout, x._data.dtype))
 
 
 def reshard_spec(x, mesh, placements):
@@ -229,7 +229,7 @@ def reshard_spec(x, mesh, placements):
             return x
     dtype = x._data.dtype
     try:
-        route = source.routes.get((placements, dtype))
+        route = source.routes.get((*placements, dtype))
     except TypeError:  # what cannot be hashed is no placement either, and this says so
         normalise(placements, mesh.ndim, len(source.shape), mesh.dim_names)
         raise
@@ -238,14 +238,15 @@ def reshard_spec(x, mesh, placements):
         check_target(dtype, target)
         if target == source.layout:
             return x
-        route = source.routes[placements, dtype] = _route(source, target, dtype)
-    return _follow(x, route)
+        route = source.routes[(*placements, dtype)] = _route(source, target, dtype)
+    return follow(x, route)
 
 
-def _follow(x, route):
+def follow(x, route):
+    """A distributed tensor along a route from its Spec; recorded."""
     if route.stages is not None:
         for stage in route.stages:
-            x = _follow(x, stage)
+            x = follow(x, stage)
         return x
     data = x._data
     for move in route.moves:
