@@ -86,7 +86,9 @@ def prepare_allreduce(channel, shape, dtype, op):
     nbytes = size * dtype.itemsize
     if channel.size == 1:
         return contiguous
-    if nbytes >= channel.size * LARGE_SLICE or (channel.size == 2 and nbytes >= HALVES):
+    if channel.size == 2 and nbytes >= min(HALVES, 2 * LARGE_SLICE):
+        prepare = _prepare_halves
+    elif nbytes >= channel.size * LARGE_SLICE:
         prepare = _prepare_slices
     elif how.operation is not None and (channel.size > 2 or nbytes < SWAP):
         prepare = _prepare_call
@@ -169,6 +171,27 @@ def _prepare_everything(channel, shape, dtype, how):
         everything = np.empty((ranks, *shape), dtype)
         gather(contiguous(x), everything)
         return np.asarray(_quiet.run(total, everything))
+
+    return reduce
+
+
+def _prepare_halves(channel, shape, dtype, how):
+    """Two ranks reduce one half each, and swap these."""
+    rank, size = channel.rank, math.prod(shape)
+    half = (size + 1) // 2
+    parts, counts = [slice(0, half), slice(half, size)], [half, size - half]
+    mine, theirs, (here, there) = parts[rank], parts[1 - rank], (counts[rank], counts[1 - rank])
+    send_theirs = exchange.swapper(channel.mpi, dtype, there, here, 1 - rank, 1 - rank)
+    swap = exchange.swapper(channel.mpi, dtype, here, there, 1 - rank, 1 - rank)
+    combine = _combiner(how)
+
+    def reduce(x):
+        x, out = contiguous(x).reshape(-1), np.empty(size, dtype)
+        own = out[mine]
+        send_theirs(x[theirs], recvbuf=own)
+        _quiet.run(combine, x[mine], own, out=own)
+        swap(own, recvbuf=out[theirs])
+        return out.reshape(shape)
 
     return reduce
 
