@@ -27,7 +27,7 @@ from .complaints import complaint
 from .recorded import record_local
 from .registry import run_forward, set_distributed_apply
 from .rules import Call, rule_of
-from .ways import key_of, known_way, remember
+from .ways import look_up, remember
 
 _SCALARS = frozenset({bool, int, float, complex})
 
@@ -126,8 +126,9 @@ def _call(op, mesh, operands, params):
 def apply_distributed(op, operands, params):
     """Run an operation of which an operand is distributed; all are checked, moved as the rule says, and recorded."""
     try:
-        key = key_of(op, operands, params) if state.region is None and not settings.debug else None
-        way = known_way(key)
+        key = way = None
+        if state.region is None and not settings.debug:
+            key, way = look_up(op, operands, params)
         return _apply_anew(op, operands, params, key) if way is None else way.run(operands)
     except Exception as error:
         named = complaint(error, op, operands)

@@ -9,9 +9,12 @@ it is piecewise constant (floor, sign) the gradient is zero.
 import cmath
 import math
 
+import numpy as np
+
+from ..array import is_array
 from ..autograd.tensor import asarray
 from ..dtypes import dtype as as_dtype
-from ..dtypes import is_complex
+from ..dtypes import is_bfloat16, is_complex
 from ..errors import type_error
 from .registry import apply, binary, elementwise, unary
 from .registry import conj as conjugate
@@ -181,6 +184,9 @@ def _where_forward(np, condition, x, y):
 _where, _ = elementwise(
     "where", (_zero, lambda g, a, xp: xp.where(a, g, 0), lambda g, a, xp: xp.where(a, 0, g)), _where_forward
 )
+
+
+_where.direct = lambda arrays, params: None if any(is_bfloat16(x.dtype) for x in arrays if is_array(x)) else np.where
 
 
 def where(condition, x, y):

@@ -27,9 +27,13 @@ from .shape_rules import (
     squeeze_rule,
 )
 
+_INT = {int}
+
 
 def as_shape(name, shape):
     """An int or a sequence of ints as a tuple of Python ints."""
+    if type(shape) is tuple and set(map(type, shape)) <= _INT:
+        return shape
     single = not isinstance(shape, (tuple, list)) and getattr(shape, "ndim", 0) == 0
     try:
         return tuple(item.__index__() for item in ((shape,) if single else shape))
@@ -175,9 +179,11 @@ _permute_dims = define(
 
 def permute_dims(x, axes):
     """The dimensions in another order: dimension i of the result is dimension axes[i] of x."""
-    x = asarray(x)
-    order = tuple(normalise_axis("permute_dims", axis, x.ndim, x) for axis in axes)
-    if sorted(order) != list(range(x.ndim)):
+    x, order = asarray(x), tuple(axes)
+    ndim = x.ndim
+    if set(map(type, order)) != _INT or min(order) < 0 or max(order) >= ndim:
+        order = tuple(normalise_axis("permute_dims", axis, ndim, x) for axis in order)
+    if sorted(order) != list(range(ndim)):
         raise value_error(f"permute_dims: axes {tuple(axes)} must name each of the {x.ndim} dimensions once")
     return apply(_permute_dims, (x,), {"axes": order})
 

@@ -21,32 +21,28 @@ _MOST = 4096
 _ways = {}
 
 
-def key_of(op, operands, params):
-    """What decides how a call runs, or None where it is not remembered."""
+def look_up(op, operands, params):
+    """(key, Way) of a call: what decides how it runs, None where it is not remembered, and the Way if there is one."""
     key = [op]
     for operand in operands:
         if type(operand) is Tensor:
             spec = operand._spec
             if spec is None or spec.region is not None:
-                return None
+                return None, None
             # A way keeps its Specs alive, so their identity is enough.
             key += (id(spec), operand._data.dtype)
         elif type(operand) in _SCALARS:
             key.append(type(operand))
         else:
-            return None
+            return None, None
     for name, value in params.items():
         # Equal numbers need not be the same parameter: 1 and True, 0.0 and -0.0.
         key += (name, type(value), repr(value) if type(value) in (float, complex) else value)
-    return tuple(key)
-
-
-def known_way(key):
-    """The Way of a key, or None."""
+    key = tuple(key)
     try:
-        return _ways.get(key)
+        return key, _ways.get(key)
     except TypeError:  # a parameter that cannot be hashed
-        return None
+        return None, None
 
 
 def remember(key, op, operands, params, spec):
