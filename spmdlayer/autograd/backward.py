@@ -123,7 +123,8 @@ def backward(tensors, grad_outputs=None, retain_graph=False, create_graph=False)
     if type(tensors) is Tensor and not isinstance(grad_outputs, (list, tuple)):
         node, cotangent = _seed(tensors, grad_outputs, create_graph)
         if node is not None:
-            engine.add(node, cotangent)
+            engine.pending[node] = cotangent
+            engine.heap.append((node.order, node))
     else:
         _start(engine, _as_list(tensors, "tensors"), grad_outputs)
     engine.run()

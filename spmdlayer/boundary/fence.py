@@ -87,7 +87,11 @@ def enter(fence):
     check = fence.site.begin_backward() if fence.site is not None else None
     if not engine.create_graph and not fence.sources:
         entry = engine.entered[fence.region] = Entry(fence, None, check)
-        pend(fence.nodes)
+        pending, heap = engine.pending, engine.heap
+        for node in fence.nodes:  # `pend`, without the call
+            if node not in pending and node.op is not FREED:
+                pending[node] = None
+                heappush(heap, (node.order, node))
         return entry
     family = _with_sources(fence)
     backward = None

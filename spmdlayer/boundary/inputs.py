@@ -7,6 +7,7 @@ parameters.
 
 from contextlib import contextmanager
 
+from ..autograd.tape import Node
 from ..autograd.tensor import Tensor, wrap
 from ..config import settings, state
 from ..errors import runtime_error, type_error, value_error
@@ -14,7 +15,7 @@ from ..placement import normalise
 from ..redistribute.reshard import reshard_spec
 from ..spec import spec_of
 from .attrs import auto_layout, gradient_layout
-from .fence import pass_in
+from .fence import REGION_INPUT
 from .trees import flatten
 from .verify import check_gradient, warn_of_copies
 
@@ -194,7 +195,10 @@ def enter_region(tensors, crossings, fence):
         if way is None:
             pieces.append(tensor)
         elif enabled and tensor._node is not None:
-            pieces.append(pass_in(tensor, way.read, way, fence))
+            data = tensor._data  # `pass_in`, without the call
+            node = Node(REGION_INPUT, (tensor._node,), None, (way.read, (data.shape, data.dtype, type(data)), way))
+            fence.nodes.append(node)
+            pieces.append(wrap(data, node, None))
         else:
             pieces.append(wrap(tensor._data, None, None))
     return pieces
