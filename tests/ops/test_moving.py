@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from mpi_helpers import agree
 from placed import distribute, draw, meshes, placements_for
+from traffic import ITEM, sharded, traced
 
 import spmdlayer as spmd
 from spmdlayer.ops.index_form import Span
@@ -12,23 +12,11 @@ from spmdlayer.ops.moving import Run, common, reverse, span_run
 pytestmark = pytest.mark.mpi
 
 R, S, P = spmd.Replicate(), spmd.Shard, spmd.Partial
-ITEM = 8
 
 
 @pytest.fixture
 def mesh():
     return spmd.init_mesh((spmd.get_world_size(),), ("x",))
-
-
-def sharded(mesh, array, dim=0, block=None):
-    return spmd.shard_tensor(array, mesh, [S(dim, block)])
-
-
-def traced(function):
-    """The result of a function, and the bytes that all ranks together sent for it."""
-    with spmd.trace() as t:
-        result = function()
-    return result, sum(agree(t.bytes(records=True)))
 
 
 # Arithmetic ----------------------------------------------------------------

@@ -4,29 +4,18 @@ import numpy as np
 import pytest
 from mpi_helpers import agree, parallel_raises
 from placed import distribute, draw, meshes, placements_for
+from traffic import ITEM, sharded, traced
 
 import spmdlayer as spmd
 
 pytestmark = pytest.mark.mpi
 
 R, S, P = spmd.Replicate(), spmd.Shard, spmd.Partial
-ITEM = 8
 
 
 @pytest.fixture
 def mesh():
     return spmd.init_mesh((spmd.get_world_size(),), ("x",))
-
-
-def sharded(mesh, array, dim=0, block=None):
-    return spmd.shard_tensor(array, mesh, [S(dim, block)])
-
-
-def traced(function):
-    """The result of a function, and the bytes that all ranks together sent for it, without counts."""
-    with spmd.trace() as t:
-        result = function()
-    return result, sum(agree(t.bytes()))
 
 
 # Values and gradients ------------------------------------------------------
@@ -140,13 +129,13 @@ def test_rows_that_every_rank_names_travel_once_and_no_index(mesh):
     n, array = mesh.size, np.arange(400.0).reshape(100, 4)
     x, rows = sharded(mesh, array), np.array([99, 3, 3, 50, 0, 99, 98, 7])
     x.requires_grad = True
-    y, sent = traced(lambda: x[rows])
+    y, sent = traced(lambda: x[rows], records=False)
     np.testing.assert_array_equal(y.detach().numpy(), array[rows])
     assert y.placements == [S(0)]
     owner = np.repeat(np.arange(n), [len(part) for part in np.array_split(np.arange(100), n)])
     pairs = {(k, row) for k, part in enumerate(np.array_split(rows, n)) for row in part if owner[row] != k}
     assert sent == len(pairs) * 4 * ITEM
-    g, back = traced(lambda: spmd.grad((y * y).sum(), x))
+    g, back = traced(lambda: spmd.grad((y * y).sum(), x), records=False)
     expected = np.zeros((100, 4))
     np.add.at(expected, rows, 2 * array[rows])
     np.testing.assert_array_equal(g.numpy(), expected)
@@ -156,7 +145,7 @@ def test_rows_that_every_rank_names_travel_once_and_no_index(mesh):
 def test_requests_travel_where_each_rank_has_its_own(mesh):
     n, array = mesh.size, np.arange(400.0).reshape(100, 4)
     x, rows = sharded(mesh, array), (np.arange(12 * n) * 37) % 100
-    y, sent = traced(lambda: x[sharded(mesh, rows)])
+    y, sent = traced(lambda: x[sharded(mesh, rows)], records=False)
     np.testing.assert_array_equal(y.numpy(), array[rows])
     assert y.placements == [S(0)]
     owner = np.repeat(np.arange(n), [len(part) for part in np.array_split(np.arange(100), n)])
@@ -187,17 +176,17 @@ def test_a_mask_like_the_tensor_keeps_what_is_true_where_it_is(mesh):
     x.requires_grad = True
     keep = array[:, 0] % 2 == 0
     for mask in (sharded(mesh, keep), keep, x.detach()[:, 0] % 2 == 0):
-        y, sent = traced(lambda: x[mask])
+        y, sent = traced(lambda: x[mask], records=False)
         np.testing.assert_array_equal(y.detach().numpy(), array[keep])
         assert (y.placements, sent) == ([S(0)], 0)
         assert agree(y.local_shape[0]) == [int(part.sum()) for part in np.array_split(keep, mesh.size)]
-        g, back = traced(lambda: spmd.grad((y * y).sum(), x))
+        g, back = traced(lambda: spmd.grad((y * y).sum(), x), records=False)
         np.testing.assert_array_equal(g.numpy(), np.where(keep[:, None], 2 * array, 0))
         assert (g.placements, back) == ([S(0)], 0)
-    y, sent = traced(lambda: x[keep, 1])
+    y, sent = traced(lambda: x[keep, 1], records=False)
     np.testing.assert_array_equal(y.detach().numpy(), array[keep, 1])
     assert (y.placements, sent) == ([S(0)], 0)
-    y, sent = traced(lambda: x[x > 7])
+    y, sent = traced(lambda: x[x > 7], records=False)
     np.testing.assert_array_equal(y.detach().numpy(), array[array > 7])
     assert (y.placements, sent) == ([S(0)], 0)
 
@@ -205,7 +194,7 @@ def test_a_mask_like_the_tensor_keeps_what_is_true_where_it_is(mesh):
 def test_a_mask_along_another_dim_moves_itself_and_what_is_true(mesh):
     n, array = mesh.size, np.arange(40.0).reshape(4, 10)
     x = sharded(mesh, array, 1)
-    y, sent = traced(lambda: x[x > 30])
+    y, sent = traced(lambda: x[x > 30], records=False)
     np.testing.assert_array_equal(y.numpy(), array[array > 30])
     assert sent <= 40 * (n - 1) + 9 * ITEM
 
@@ -214,11 +203,11 @@ def test_writing_at_positions_moves_the_values_alone(mesh):
     n, array = mesh.size, np.arange(40.0).reshape(20, 2)
     x = sharded(mesh, array)
     rows, value = np.array([19, 0, 5, 19, 12, 3]), np.arange(12.0).reshape(6, 2)
-    _, sent = traced(lambda: x.__setitem__(rows, value))
+    _, sent = traced(lambda: x.__setitem__(rows, value), records=False)
     array[rows] = value
     np.testing.assert_array_equal(x.numpy(), array)
     assert sent <= 12 * ITEM * (n > 1)
-    _, sent = traced(lambda: x.__setitem__((rows, 1), -1.0))
+    _, sent = traced(lambda: x.__setitem__((rows, 1), -1.0), records=False)
     array[rows, 1] = -1
     np.testing.assert_array_equal(x.numpy(), array)
     assert sent == 0
@@ -244,7 +233,7 @@ def along(x, rows, axis):
 
 def test_a_plain_table_beside_distributed_positions(mesh):
     table, rows = np.arange(12.0).reshape(4, 3), np.arange(8) % 4
-    y, sent = traced(lambda: spmd.take(table, sharded(mesh, rows), axis=0))
+    y, sent = traced(lambda: spmd.take(table, sharded(mesh, rows), axis=0), records=False)
     np.testing.assert_array_equal(y.numpy(), table[rows])
     assert (y.placements, sent) == ([S(0)], 0)
 
