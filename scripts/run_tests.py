@@ -27,7 +27,7 @@ def command_for(size, paths):
     if size == 1:
         return pytest
     # Not --only-mpi: beside --with-mpi it has no effect, and alone it disregards mpi_skip and mpi_xfail.
-    pytest += ["-m", "mpi"]
+    pytest += ["-m", "mpi and not slow and not slurm"]
     # Failures come on standard error from every rank; dots and summaries of one rank are enough.
     silent = ["sh", "-c", 'exec "$@" > /dev/null', "sh", *pytest]
     return ["mpiexec", "-n", "1", *pytest, ":", "-n", str(size - 1), *silent]
