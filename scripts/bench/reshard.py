@@ -15,7 +15,7 @@ import spmdlayer as spmd
 R, P, S0, S1 = spmd.Replicate(), spmd.Partial(), spmd.Shard(0), spmd.Shard(1)
 CONVERSIONS = [(P, R), (S0, R), (S1, R), (S0, S1), (S1, S0), (P, S0), (P, S1), (R, S0)]
 # Rows and columns of float32; calls a round and rounds: short rounds, so that some are undisturbed on a busy machine.
-SIZES = {"4 KiB": (32, 32, 20, 60), "1 MiB": (512, 512, 4, 40), "64 MiB": (4096, 4096, 1, 12)}
+SIZES = {"4 KiB": (32, 32, 200, 20), "1 MiB": (512, 512, 4, 40), "64 MiB": (4096, 4096, 1, 12)}
 
 
 class ByHand:

@@ -129,7 +129,7 @@ def _prepare_swap(channel, shape, dtype, how):
 
     def reduce(x):
         x, out = contiguous(x), np.empty(shape, dtype)
-        swap(x, recvbuf=out)
+        swap(x, out)
         first, second = (x, out) if other else (out, x)
         _quiet.run(combine, first, second, out=out)
         return out
@@ -188,9 +188,9 @@ def _prepare_halves(channel, shape, dtype, how):
     def reduce(x):
         x, out = contiguous(x).reshape(-1), np.empty(size, dtype)
         own = out[mine]
-        send_theirs(x[theirs], recvbuf=own)
+        send_theirs(x[theirs], own)
         _quiet.run(combine, x[mine], own, out=own)
-        swap(own, recvbuf=out[theirs])
+        swap(own, out[theirs])
         return out.reshape(shape)
 
     return reduce
@@ -225,7 +225,7 @@ def _block_reducer(channel, counts, dtype, how):
         swap, combine = exchange.swapper(comm, dtype, counts[other], counts[rank], other, other), _combiner(how)
 
         def reduce_pair(blocks, out):
-            swap(contiguous(blocks[other]), recvbuf=out)
+            swap(contiguous(blocks[other]), out)
             _quiet.run(combine, blocks[rank], out, out=out)
 
         return reduce_pair
@@ -238,7 +238,7 @@ def _block_reducer(channel, counts, dtype, how):
         combine = functools.partial(how.ufunc, out=target, dtype=how.accumulator)
         received = out  # the first time; then it holds the sum
         for swap, dest in swaps:
-            swap(contiguous(blocks[dest]), recvbuf=received)
+            swap(contiguous(blocks[dest]), received)
             total = _quiet.run(combine, total, received)
             if received is target:
                 received = np.empty_like(out)
@@ -257,7 +257,10 @@ def prepare_reduce_scatter(channel, shapes, dtype, op, cuts=None):
     """
     ranks, rank = channel.size, channel.rank
     if ranks == 2 and cuts is not None:
-        return _cut_pair(channel, [math.prod(block) for block in shapes], shapes[rank], dtype, way(dtype, op), cuts)
+        counts, prepare = [math.prod(block) for block in shapes], _cut_pair
+        if sum(counts) * dtype.itemsize < exchange.PAIRWISE and _scattered_halves(shapes, cuts):
+            prepare = _packed_pair
+        return prepare(channel, counts, shapes[rank], dtype, way(dtype, op), cuts)
     return exchange.of_blocks(_prepare_reduce_scatter(channel, shapes, dtype, way(dtype, op)), cuts)
 
 
@@ -269,8 +272,30 @@ def _cut_pair(channel, counts, shape, dtype, how, cuts):
 
     def reduce(array):
         out, block = np.empty(shape, dtype), array[theirs]
-        swap(block if block.flags.c_contiguous else block.copy(), recvbuf=out)
+        swap(block if block.flags.c_contiguous else block.copy(), out)
         _quiet.run(combine, array[mine], out, out=out)
+        return out
+
+    return reduce
+
+
+def _scattered_halves(shapes, cuts):
+    """Whether two blocks are the equal halves of an array, each scattered in it."""
+    dim, half = len(cuts[0]) - 1, cuts[0][-1]
+    equal = shapes[0] == shapes[1] and half == slice(0, shapes[0][dim])
+    return equal and cuts[1][-1].start == half.stop and math.prod(shapes[0][:dim]) > 1
+
+
+def _packed_pair(channel, counts, shape, dtype, how, cuts):
+    """The same for small scattered halves: they are copied together, because NumPy adds scattered ones slowly."""
+    rank, other, dim = channel.rank, 1 - channel.rank, len(cuts[0]) - 1
+    split, order = (*shape[:dim], 2, *shape[dim:]), (dim, *range(dim), *range(dim + 1, len(shape) + 1))
+    swap, combine = exchange.swapper(channel.mpi, dtype, counts[other], counts[rank], other, other), _combiner(how)
+
+    def reduce(array):
+        halves, out = array.reshape(split).transpose(order).copy(), np.empty(shape, dtype)
+        swap(halves[other], out)
+        _quiet.run(combine, halves[rank], out, out=out)
         return out
 
     return reduce
