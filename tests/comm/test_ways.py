@@ -124,3 +124,22 @@ def test_the_halves_of_large_arrays(line):
     x = np.arange(2.0**20 + 3) * (line.rank + 1)
     want = np.arange(2.0**20 + 3) * (line.size * (line.size + 1) / 2)
     assert_all(np.array_equal(line.allreduce(x, "sum"), want))
+
+
+@pytest.mark.parametrize(("op", "dtype"), KINDS)
+@pytest.mark.parametrize("pairwise", [0, NEVER])
+@pytest.mark.parametrize(("shape", "dim"), [((5, 12), 1), ((5, 7), 1), ((12, 3), 0), ((2, 12, 3), 1), ((2, 3, 12), 2)])
+def test_a_reduced_part_of_an_array(line, monkeypatch, op, dtype, pairwise, shape, dim):
+    """Each rank's part of one array, equal parts and others, packed first and not."""
+    monkeypatch.setattr(exchange, "PAIRWISE", pairwise)
+    arrays = [np.random.default_rng(rank).integers(0, 3, shape).astype(dtype) for rank in range(line.size)]
+    wide = [array.astype("float32") if dtype == "float16" else array for array in arrays]
+    want = np.array_split(np.asarray(REDUCE[op](wide)).astype(dtype), line.size, axis=dim)
+    stops = np.cumsum([0] + [part.shape[dim] for part in want])
+    cuts = [(slice(None),) * dim + (slice(int(a), int(b)),) for a, b in zip(stops, stops[1:])]
+    reduce_part = line.prepare_reduce_scatter([part.shape for part in want], want[0].dtype, op, cuts)
+    for form in (lambda x: x, np.asfortranarray):
+        got, right = reduce_part(form(arrays[line.rank])), want[line.rank]
+        close = np.allclose(got, right, rtol=2.0**-20 if dtype != "float16" else 2.0**-10, atol=0)
+        good = got.shape == right.shape and got.dtype == right.dtype and got.flags.c_contiguous
+        assert_all(good and close, f"{got} instead of {right}")
