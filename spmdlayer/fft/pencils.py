@@ -1,7 +1,9 @@
-"""Transposes between transforms: a sharded axis changes places with another dim."""
+"""Transforms over several axes, and the transposes between them: a sharded axis changes places with another dim."""
 
+from ..ops.registry import apply
 from ..placement import Shard
 from ..redistribute.reshard import reshard_spec
+from .maps import cut_or_pad
 
 
 def waits(x, axis):
@@ -32,3 +34,26 @@ def made_whole(x, axis, waiting):
         best = max(dims, key=lambda dim: (pieces[dim] >= mesh.shape[number], dim not in waiting, pieces[dim], -dim))
         placements[number] = Shard(best)
     return reshard_spec(x, mesh, placements)
+
+
+def resized(x, axes, sizes):
+    """The tensor with other extents along axes: cut off, or with zeros at the end."""
+    changed = [(axis, size) for axis, size in zip(axes, sizes) if x.shape[axis] != size]
+    if not changed:
+        return x
+    axes, sizes = zip(*changed)
+    return apply(cut_or_pad, (x,), {"axes": axes, "sizes": sizes})
+
+
+def over(op, x, axes, sizes, params):
+    """A transform over axes given extents: those that every rank has whole come first."""
+    waiting = list(zip(axes, sizes))
+    while waiting:
+        turn = [pair for pair in waiting if not waits(x, pair[0])]
+        if not turn:
+            turn = waiting[:1]
+            x = made_whole(x, turn[0][0], [axis for axis, _ in waiting])
+        waiting = [pair for pair in waiting if pair not in turn]
+        now, extents = zip(*turn)
+        x = apply(op, (resized(x, now, extents),), {"axes": now, **params})
+    return x

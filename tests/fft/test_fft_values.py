@@ -7,6 +7,9 @@ import spmdlayer as spmd
 from spmdlayer import fft
 
 RANDOM = np.random.default_rng(5)
+TRANSFORMS_OF_ONE = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "dct", "idct", "dst", "idst"]
+TRANSFORMS_OF_ALL = ["fftn", "ifftn", "rfftn", "irfftn", "fft2", "ifft2", "rfft2", "irfft2"]
+TRANSFORMS_OF_ALL += ["dctn", "idctn", "dstn", "idstn"]
 NORMS = [None, "backward", "ortho", "forward"]
 
 
@@ -112,7 +115,7 @@ def test_empty_stacks():
     [
         (lambda x: fft.rfft(x * 1j), TypeError, "fft.rfft: a real tensor is needed, its dtype is complex128"),
         (lambda x: fft.fft(x, norm="both"), ValueError, "fft.fft: norm 'both' was given"),
-        (lambda x: fft.fft(x, 0), ValueError, "fft.fft: a transform of 0 elements"),
+        (lambda x: fft.fft(x, 0), ValueError, "fft.fft: a transform of 0 elements .* give a greater extent"),
         (lambda x: fft.fft(x, 2.5), TypeError, "fft.fft: an extent must be an int"),
         (lambda x: fft.fft(x, axis=2), ValueError, "fft.fft: axis 2 was given for 2 dimensions"),
         (lambda x: fft.fftn(x, axes=(0, -2)), ValueError, "fft.fftn: axes .* twice"),
@@ -127,3 +130,14 @@ def test_empty_stacks():
 def test_arguments(call, error, message):
     with pytest.raises(error, match=message):
         call(spmd.ones((2, 3)))
+
+
+@pytest.mark.parametrize("name", [*TRANSFORMS_OF_ONE, *TRANSFORMS_OF_ALL])
+def test_an_empty_dimension_cannot_be_transformed_but_padded(name):
+    """An error that says what to do; zeros are appended where an extent is given."""
+    few = 1 if name in ("irfft", "irfftn", "irfft2", "hfft") else 0  # their default extent is 2 (m - 1)
+    with pytest.raises(ValueError, match=rf"fft.{name}: a transform of 0 elements .* give a greater extent \(n or s\)"):
+        getattr(fft, name)(spmd.zeros((3, few)))
+    extents = {"n": 4} if name in TRANSFORMS_OF_ONE else {"s": (3, 4)}
+    padded = getattr(fft, name)(spmd.zeros((3, 0)), **extents).numpy()
+    assert padded.shape[0] == 3 and padded.shape[1] in (3, 4) and not padded.any()

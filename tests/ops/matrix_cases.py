@@ -234,6 +234,18 @@ def _halves(x, odd):
 
 
 _functions("half_spectrum", *((lambda x, odd=odd: _halves(x, odd), (cmplx(3, 2),)) for odd in (0, 1)))
+_functions(
+    "dctn",
+    *((lambda x, t=t: fft.dctn(x, t), (signed(2, 3),)) for t in (1, 2, 3, 4)),
+    *((lambda x, t=t: fft.idct(x, t, 4, 0, "ortho"), (cmplx(3, 2),)) for t in (1, 2, 3, 4)),
+    (lambda x: fft.dctn(x, 3, (4, 2), (0, 1), "forward", orthogonalize=True), (signed(3, 2),)),
+)
+_functions(
+    "dstn",
+    *((lambda x, t=t: fft.dstn(x, t), (signed(2, 3),)) for t in (1, 2, 3, 4)),
+    *((lambda x, t=t: fft.idst(x, t, 4, 0, "ortho"), (cmplx(3, 2),)) for t in (1, 2, 3, 4)),
+)
+_functions("scaled_ends", (_params("scaled_ends", axes=(1, 0), ends=(0, -1), factor=0.5), (signed(2, 3),)))
 _functions("cut_or_pad", (_params("cut_or_pad", axes=(1, 0), sizes=(2, 3)), (signed(2, 3),)))
 _functions("roll", (fft.fftshift, (signed(3, 2),)), (lambda x: fft.ifftshift(x, axes=0), (cmplx(3, 2),)))
 _functions("sum", (lambda x: reductions.sum(linalg.vecdot(x, x)), (cmplx(2, 3),)))
