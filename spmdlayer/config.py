@@ -24,6 +24,7 @@ class _Settings:
     def __init__(self):
         self.debug = os.environ.get("SPMDLAYER_DEBUG", "0") not in ("", "0")
         self.verify = os.environ.get("SPMDLAYER_VERIFY", "1") not in ("", "0")
+        self.abort = os.environ.get("SPMDLAYER_ABORT", "1") not in ("", "0")
 
 
 state = _State()
@@ -55,6 +56,12 @@ def config(**options):
         Compare what is declared ``Replicate`` at calls 1, 2, 4, 8, ... of a
         layer.  Must be the same on every rank.  Default: the variable
         ``SPMDLAYER_VERIFY``, else True.
+    abort : bool
+        A fault of one rank (an uncaught exception, a failing or early exit,
+        SIGTERM) ends the job, so that no rank waits for it for ever.
+        Programs that have their own way for this turn it off, best before
+        MPI is first used: then nothing is hooked in.  Default: the variable
+        ``SPMDLAYER_ABORT``, else True.
 
     Examples
     --------
@@ -62,8 +69,8 @@ def config(**options):
     ...     y = layer(x)
     """
     for name, value in options.items():
-        if name not in ("debug", "verify"):
-            raise TypeError(f"config(): unknown setting {name!r}; the settings are debug and verify")
+        if name not in ("debug", "verify", "abort"):
+            raise TypeError(f"config(): unknown setting {name!r}; the settings are debug, verify and abort")
         if not isinstance(value, bool):
             raise TypeError(f"config({name}=...): a bool is needed, {value!r} was given")
     saved = {name: getattr(settings, name) for name in options}

@@ -2,30 +2,24 @@
 
 Importing this file initialises nothing.  `mpi()` does, the first time: it
 imports mpi4py.MPI, lets glibc keep freed memory, and, where there are several
-ranks, makes an uncaught exception or a failing exit of one rank end the job;
-otherwise the other ranks would wait for it for ever.
+ranks, makes a fault of one rank end the job (`job_end`).
 """
 
 import atexit
 import ctypes
-import gc
 import os
 import sys
 import threading
-import time
-import traceback
 
+from . import job_end
 from .errors import runtime_error, set_rank
 
 # Open MPI mixes up a message of the user that waits on a communicator with what it sends itself to make another from
 # it, where both have one tag.  Its default, 0, is what most users have.
 _TAG = 29998
-_DRAIN = 0.2  # seconds between what a failing rank writes and the end of the job
 
 _module = None
 _home_key = None
-_process = None
-_status_of_child = None  # what a forked child of a rank ends with, where failures end all ranks
 _lock = threading.Lock()
 _homes = {}
 
@@ -56,7 +50,7 @@ def barrier():
 
 
 def _start():
-    global _module, _home_key, _process
+    global _module, _home_key
     with _lock:
         if _module is None:
             from mpi4py import MPI
@@ -66,11 +60,9 @@ def _start():
                 raise runtime_error(f"MPI {state}; call this between MPI.Init_thread() and MPI.Finalize()")
             set_rank(MPI.COMM_WORLD.rank)
             _keep_freed_memory()
-            _process = os.getpid()
             _home_key = MPI.Comm.Create_keyval(None, _forget)
             atexit.register(_leave)
-            if MPI.COMM_WORLD.size > 1:
-                _end_together(MPI.COMM_WORLD.rank)
+            job_end.start(MPI)
             _module = MPI
     return _module
 
@@ -167,108 +159,7 @@ def close():
 
 def _leave():
     """What happens at the end of the program, and of a forked child that does not end by `os._exit`."""
-    if os.getpid() == _process:
+    if job_end.process.is_rank():
         close()
-    elif _status_of_child is not None:
-        # mpi4py would go on to finalise the parent's MPI, which ends or hangs the job.
-        _flush()
-        os._exit(_status_of_child)
-
-
-# ---- how a job ends ------------------------------------------------------------------------------------------------
-
-
-def _end_together(rank):
-    """Let a failure of this process end all ranks: an uncaught exception, also of a thread, or a failing exit."""
-    global _status_of_child
-    previous = sys.excepthook
-    previous_of_threads = threading.excepthook
-
-    def excepthook(kind, value, trace):
-        if previous is sys.__excepthook__:
-            report(rank, "".join(traceback.format_exception(kind, value, trace)))
-        else:
-            report(rank, "uncaught exception:")
-            previous(kind, value, trace)
-        abort(1)
-
-    def thread_excepthook(args):
-        if issubclass(args.exc_type, SystemExit):
-            previous_of_threads(args)
-            return
-        name = args.thread.name if args.thread is not None else "unknown"
-        text = "".join(traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback))
-        report(rank, f"Exception in thread {name}:\n{text}")
-        abort(1)
-
-    _status_of_child = 0
-    sys.excepthook = excepthook
-    threading.excepthook = thread_excepthook
-    _watch_system_exit(rank)
-
-
-def _watch_system_exit(rank):
-    """End all ranks where the interpreter ends this one on a SystemExit with a failure.
-
-    No hook is called for SystemExit, and aborting in `sys.exit` would miss
-    `raise SystemExit(main())` and hit those that are caught.  But the
-    interpreter reads the attribute `code` of one that nobody caught, with no
-    Python frame around.  Built-in types cannot be assigned to, so the
-    attribute is replaced in the type's own dictionary.  Up to Python 3.11 the
-    built-in `sys.exit` makes no instance that could be asked for it.
-    """
-    attributes = gc.get_referents(SystemExit.__dict__)
-    if sys.implementation.name != "cpython" or len(attributes) != 1:
-        return
-    stored = SystemExit.code
-
-    def read(exception):
-        status = stored.__get__(exception)
-        failed = status is not None and not (isinstance(status, int) and status == 0)
-        if failed and sys._getframe().f_back is None:
-            if isinstance(status, int):
-                abort(status & 0xFF or 1)
-            else:
-                report(rank, str(status))
-                abort(1)
-        return status
-
-    attributes[0]["code"] = property(read, stored.__set__, stored.__delete__, stored.__doc__)
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
-    sys.exit = _exit
-
-
-def _exit(status=None, /):
-    """Exit the interpreter by raising SystemExit(status)."""
-    if isinstance(status, BaseException):
-        raise status
-    arguments = status if isinstance(status, tuple) else () if status is None else (status,)
-    raise SystemExit(*arguments)
-
-
-def report(rank, text):
-    """Write a text to stderr with the rank before every line, in one piece, so that ranks do not interleave."""
-    sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in text.rstrip("\n").split("\n")))
-    sys.stderr.flush()
-
-
-def abort(status):
-    """End all ranks of the job with a status; in a forked child, only note the status for its own end."""
-    global _status_of_child
-    if _module.Is_finalized():
-        return
-    if os.getpid() != _process:
-        _status_of_child = status
-        return
-    _flush()
-    # A launcher that hears of the end before it has read what was written may drop it.
-    time.sleep(_DRAIN)
-    _module.COMM_WORLD.Abort(status)
-    # MPICH tells its launcher and may come back before that has killed this process.
-    os._exit(status)
-
-
-def _flush():
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+    else:
+        job_end.leave_child()
