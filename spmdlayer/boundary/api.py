@@ -16,11 +16,12 @@ from ..layout import Layout
 from ..mesh import ProcessMesh
 from ..placement import Replicate, normalise
 from ..redistribute.agreement import run_agreed
-from ..redistribute.crossing import from_local, make_spec, to_local
+from ..redistribute.crossing import from_local, make_spec
 from ..redistribute.reshard import check_target, follow, reshard_spec
 from ..runtime import get_world_size, mpi
-from .attrs import gradient_layout, layout_of, placement_list
+from .attrs import layout_of, placement_list
 from .fence import copies_of_one
+from .piece import piece_of
 from .placeholder import known_placeholder, placeholder
 from .record import exchange_record, pack_record, row_of
 from .verify import Sites, check_outputs
@@ -147,7 +148,9 @@ def dtensor_to_local(x, mesh=None, grad_placements=None):
     mesh : its ProcessMesh, or None
     grad_placements : how the ranks' local gradients are one gradient of x, one
         placement per mesh axis: Partial('sum') adds them, Shard(d) concatenates
-        them, Replicate says that they are equal.  None: x's own placements.
+        them, Replicate says that they are equal.  None: x's own placements;
+        inside a region with "auto" Partial('sum') where x is Replicate, because
+        each rank's gradient there is its part of the whole.
 
     No data moves and the buffer is shared.  Raises ValueError, on every rank,
     for placements that cannot hold the local gradient, if x requires grad.
@@ -160,9 +163,8 @@ def dtensor_to_local(x, mesh=None, grad_placements=None):
                 f"dtensor_to_local: mesh {mesh!r} is not the tensor's, {x._spec.mesh!r}; reshard it first"
             )
     _check_inside(x, "dtensor_to_local")
-    entry = None if grad_placements is None else (None, placement_list(grad_placements, "grad_placements"))
-    layout = gradient_layout(entry, x._spec, "dtensor_to_local: grad_placements", x._node is not None)
-    return to_local(x, layout)
+    placements = None if grad_placements is None else placement_list(grad_placements, "grad_placements")
+    return piece_of(x, placements, "dtensor_to_local")
 
 
 def shard_tensor(data, mesh, placements, requires_grad=False, dtype=None, stop_gradient=None):
@@ -214,12 +216,14 @@ def unshard_dtensor(x):
     """The global value of a distributed tensor, as a local tensor on every rank.
 
     Collective over the mesh.  Backward: each rank's local gradient is the
-    gradient of the whole, equal on all ranks (Replicate).
+    gradient of the whole, equal on all ranks (Replicate); inside a region with
+    "auto" it is the rank's part of that (Partial('sum')).
     """
     check_distributed(x, "unshard_dtensor")
     _check_inside(x, "unshard_dtensor")
     mesh = x._spec.mesh
-    return to_local(reshard_spec(x, mesh, (Replicate(),) * mesh.ndim))
+    whole = reshard_spec(x, mesh, (Replicate(),) * mesh.ndim)
+    return piece_of(whole, None, "unshard_dtensor")
 
 
 def dtensor_from_fn(fn, mesh, placements, *args, **kwargs):

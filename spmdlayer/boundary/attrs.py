@@ -129,6 +129,20 @@ def auto_layout(layout):
     return layout.with_placements(tuple(placements.get(own.kind, own) for own in layout.placements))
 
 
+def check_inside_auto(layout, placements, region, argument):
+    """Raise where the gradient of copies is declared Replicate inside a region with the auto rule.
+
+    There the gradient that each rank has is its part, so `placements`, those
+    declared, cannot say that all ranks have the whole.
+    """
+    for axis, (own, declared, size) in enumerate(zip(layout.placements, placements, layout.mesh_shape)):
+        if size > 1 and own.kind == "replicate" and declared is not None and declared.kind == "replicate":
+            raise value_error(
+                f"{argument}: Replicate() was declared along mesh axis {axis} inside {region.label}, which declares "
+                "\"auto\": there each rank's gradient is its part of the whole, and Partial('sum') or None is right"
+            )
+
+
 def capture_divisor(spec, mesh, outputs, argument):
     """What the sum of a captured tensor's gradients is divided by, with explicit attrs.
 

@@ -78,12 +78,12 @@ class ToLocal(NodeOp):
     name = "to_local"
 
     def pull(self, node, g):
-        spec, layout, zero = node.params
+        spec, layout, zero = node.params[:3]
         g = self.zero(zero) if g is None else g
         return (distributed(g, make_spec(spec.mesh, layout)),)
 
     def pull_graph(self, node, g):
-        spec, layout, zero = node.params
+        spec, layout, zero = node.params[:3]
         if g is None:
             g = wrap(self.zero(zero), None, None)
         return (from_local(g, make_spec(spec.mesh, layout)),)
